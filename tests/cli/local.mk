@@ -1,0 +1,3 @@
+## Suites of src/cli, one word each: a suite %D%/test_x is built from
+## %D%/test_x.c alone.  See tests/local.mk.
+suites +=

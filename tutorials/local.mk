@@ -1,0 +1,1 @@
+## The tutorials see the public headers only.

@@ -1,7 +1,5 @@
-## src/tensor.  Sources and private headers go into the library, public headers
-## are installed.
+## src/tensor: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES +=
-fsdpinclude_HEADERS +=
 
 ## Every file of kernels/ is compiled twice: for float, and with
 ## FSDP_REAL_IS_DOUBLE defined for double.

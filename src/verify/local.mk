@@ -1,4 +1,2 @@
-## src/verify.  Sources and private headers go into the library, public headers
-## are installed.
+## src/verify: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES +=
-fsdpinclude_HEADERS +=

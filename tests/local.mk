@@ -20,8 +20,10 @@ SH_LOG_COMPILER = $(SHELL)
 AM_TESTS_ENVIRONMENT = \
     MPIEXEC='$(MPIEXEC)'; export MPIEXEC; CC='$(CC)'; export CC; \
     FSDP_DATA_DIR='$(abs_top_srcdir)/data'; export FSDP_DATA_DIR;
-EXTRA_DIST += build-aux/mpi-tap.sh build-aux/tap-driver.sh %D%/check-floors.sh
-TESTS += %D%/check-floors.sh
+EXTRA_DIST += build-aux/mpi-tap.sh build-aux/tap-driver.sh %D%/check-floors.sh \
+    %D%/check-data.sh
+TESTS += %D%/check-floors.sh \
+    %D%/check-data.sh
 
 ## What a suite is linked with, and the source it is made of by default.
 LDADD = libmck.la

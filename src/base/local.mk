@@ -1,2 +1,12 @@
 ## src/base: sources and private headers, all of which go into the library.
-libfsdp_la_SOURCES +=
+libfsdp_la_SOURCES += \
+    %D%/clock.c \
+    %D%/dtype.c \
+    %D%/fault.c \
+    %D%/memory.c \
+    %D%/pool.c \
+    %D%/pool.h \
+    %D%/random.c \
+    %D%/status.c \
+    %D%/vmath.h \
+    %D%/vmath_f64.h

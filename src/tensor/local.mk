@@ -1,9 +1,33 @@
 ## src/tensor: sources and private headers, all of which go into the library.
-libfsdp_la_SOURCES +=
+libfsdp_la_SOURCES += \
+    %D%/blas.c %D%/blas.h \
+    %D%/clones.h \
+    %D%/convert.c \
+    %D%/element.c \
+    %D%/half.h \
+    %D%/kernels.c %D%/kernels.h \
+    %D%/tensor.c \
+    %D%/threads/blocks.h \
+    %D%/threads/parallel.c %D%/threads/parallel.h
 
 ## Every file of kernels/ is compiled twice: for float, and with
 ## FSDP_REAL_IS_DOUBLE defined for double.
-FSDP_KERNEL_SOURCES =
+FSDP_KERNEL_SOURCES = \
+    %D%/kernels/attention.c \
+    %D%/kernels/cross_entropy.c \
+    %D%/kernels/dropout.c \
+    %D%/kernels/elementwise.c \
+    %D%/kernels/embedding.c \
+    %D%/kernels/entries.h \
+    %D%/kernels/gelu.c \
+    %D%/kernels/gemm.c \
+    %D%/kernels/lanes.h \
+    %D%/kernels/layer_norm.c \
+    %D%/kernels/optimizers.c \
+    %D%/kernels/real.h \
+    %D%/kernels/rows.c \
+    %D%/kernels/sums.c \
+    %D%/kernels/table.c
 
 noinst_LTLIBRARIES += libfsdp_kernels_f32.la libfsdp_kernels_f64.la
 libfsdp_kernels_f32_la_SOURCES  = $(FSDP_KERNEL_SOURCES)

@@ -8,11 +8,8 @@
  *      real_exp(x)   and the others below are base/vmath.h's for the type.
  *
  *  A kernel is a loop over blocks (threads/parallel.h) around a static function
- *  marked FSDP_CLONES that does one block.  gcc makes that function for three
- *  generations of x86-64, and the machine's own is chosen when the program
- *  starts.  It must be a function of its own since the body of an OpenMP
- *  region is not cloned.  All clones give the same bits: nothing is contracted
- *  or reassociated, and sums run in lanes.h's order, not the vector unit's.
+ *  marked FSDP_CLONES (clones.h) that does one block.  Sums run in lanes.h's
+ *  order, not in the vector unit's.
  */
 #ifndef FSDP_TENSOR_KERNELS_REAL_H
 #define FSDP_TENSOR_KERNELS_REAL_H
@@ -22,6 +19,7 @@
 
 #include "base/vmath.h"
 #include "fsdp/dtype.h"
+#include "tensor/clones.h"
 
 #ifdef FSDP_REAL_IS_DOUBLE
 typedef double real_t;
@@ -49,14 +47,6 @@ typedef float real_t;
 #define real_sqrt __builtin_sqrtf
 #define real_abs __builtin_fabsf
 #define REAL_INFINITY __builtin_inff()
-#endif
-
-#ifdef HAVE_TARGET_CLONES
-#define FSDP_CLONES                                                            \
-    __attribute__((                                                            \
-        target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FSDP_CLONES
 #endif
 
 #endif

@@ -3,9 +3,9 @@
 #   usage: mpi-tap.sh PROGRAM [ARG...]
 #
 # The numbers are those of $FSDP_NP, or 1 to 5.  A program whose source has the
-# line "/* Ranks: 1 3 */" has use for these only: it runs on them, or, if FSDP_NP
-# is given, on those that are in both lists, or on its first if none is.  Exit
-# status 77 of the program skips a count.
+# line "/* Ranks: 1 3 */" has use for these only: it runs on them, or, if
+# FSDP_NP is given, on those that are in both lists, or on its first if none is.
+# Exit status 77 of the program skips a count.
 : "${FSDP_TEST_TIMEOUT=300}" "${MPIEXEC=mpiexec}"
 # One thread a rank unless asked otherwise, and a rank that waits gives its
 # core away, so that four ranks on a two-core laptop still make progress.
@@ -47,7 +47,7 @@ for np in $counts; do
     case $rc in
         0)   echo "ok $i - $np rank(s)" ;;
         77)  echo "ok $i - $np rank(s) # SKIP" ;;
-        124) echo "not ok $i - $np rank(s): deadlock? no end in $FSDP_TEST_TIMEOUT s" ;;
+        124) echo "not ok $i - $np rank(s): no end in $FSDP_TEST_TIMEOUT s" ;;
         *)   echo "not ok $i - $np rank(s): exit status $rc" ;;
     esac
 done

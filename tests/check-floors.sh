@@ -8,7 +8,7 @@ rooms='base:0 tensor:1 comm:1 nn:2 fsdp:3 optim:4 data:4 checkpoint:5 verify:6
        cli:7'
 cd "${srcdir:-.}" || exit 1
 bad=0
-complain() { echo "$*"; bad=1; }
+complain() { printf '%s\n' "$*"; bad=1; }
 
 # The floor of room $1.
 floor_of() {
@@ -29,8 +29,8 @@ includes() { sed -n 's/^[ 	]*#[ 	]*include[ 	]*"\([^"]*\)".*/\1/p' "$1"; }
 # May file $1 of room $2 include header $3?
 check_include() {
     case $3 in
-        config.h) complain "$1 includes config.h, which the compiler is given" ;;
-        fsdp.h)   [ "$2" = cli ] || complain "$1 includes the umbrella fsdp.h" ;;
+        config.h) complain "$1 includes config.h; the compiler does that" ;;
+        fsdp.h)   [ "$2" = cli ] || complain "$1 includes all of fsdp.h" ;;
         fsdp/*)
             if [ -f "include/$3" ]; then
                 check_room "$1" "$2" "$3" "$(room_of_header "$3")"
@@ -54,7 +54,8 @@ check_room() {
 
 # <$1> is included by files that match $2 only.
 check_outside() {
-    for file in $(grep -rlE "^[ 	]*#[ 	]*include[ 	]*[<\"]$1[>\"]" include src); do
+    pattern="^[ 	]*#[ 	]*include[ 	]*[<\"]$1[>\"]"
+    for file in $(grep -rlE "$pattern" include src); do
         case $file in
             $2) ;;
             *) complain "$file includes <$1>, which belongs to $2" ;;
@@ -83,7 +84,8 @@ done
 
 for header in fsdp.h $(cd include && echo fsdp/*.h); do
     echo "#include \"$header\"" |
-        ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -Iinclude -xc - ||
+        ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -Iinclude \
+            -xc - ||
         complain "$header does not compile alone"
 done
 
@@ -93,7 +95,7 @@ for file in $(find src -name '*.[ch]' | sort); do
     for used in $(includes "$file"); do
         check_include "$file" "$room" "$used"
     done
-    grep -qF "${file#src/$room/}" "src/$room/local.mk" ||
+    grep -qF "%D%/${file#src/$room/}" "src/$room/local.mk" ||
         complain "$file is not in src/$room/local.mk"
 done
 for file in $(find tests -name 'test_*.c' | sort); do

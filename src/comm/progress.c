@@ -1,0 +1,131 @@
+/* Waiting.  MPI's own waits spin, so that a rank that waits keeps the rank it
+ * waits for from running when there are more ranks than cores.  Here a rank
+ * polls, then offers its core to the others, then sleeps for times that grow
+ * from SLEEP_FIRST to SLEEP_LAST. */
+#include "comm/internal.h"
+#include "fsdp/clock.h"
+#include "fsdp/memory.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { YIELDS = 50, SLEEP_FIRST = 5000, SLEEP_LAST = 100000 /* ns */ };
+
+/* The works in flight, in the order of their start. */
+static fsdp_work_t *active;
+
+static void
+check_messages(const fsdp_work_t *work, int code)
+{
+    const fsdp_requests_t *list = &work->requests;
+    char line[256];
+    fsdp_ledger_format(&work->call, line, sizeof line);
+    for (int i = 0; i < list->count; i++) {
+        int bytes = list->expected[i], error = MPI_SUCCESS;
+        if (code == MPI_ERR_IN_STATUS)
+            error = list->statuses[i].MPI_ERROR;
+        if (error == MPI_SUCCESS && list->expected[i] >= 0)
+            MPI_Get_count(&list->statuses[i], MPI_BYTE, &bytes);
+        if (error != MPI_SUCCESS || bytes != list->expected[i]) {
+            char text[MPI_MAX_ERROR_STRING] = "a message is too short";
+            int length;
+            if (error != MPI_SUCCESS)
+                MPI_Error_string(error, text, &length);
+            fsdp_comm_die("%s: %s.  Do all ranks call the same?  Run with the "
+                          "ledger check on (--ledger check) to see.",
+                          line, text);
+        }
+    }
+    if (code != MPI_ERR_IN_STATUS)
+        fsdp_comm_check_mpi(code, line);
+}
+
+/* Have all messages of this stage arrived? */
+static bool
+messages_done(fsdp_work_t *work)
+{
+    fsdp_requests_t *list = &work->requests;
+    int flag = 1;
+    if (list->count == 0)
+        return true;
+    int code = MPI_Testall(list->count, list->handles, &flag, list->statuses);
+    if (!flag && code == MPI_SUCCESS)
+        return false;
+    check_messages(work, code);
+    list->count = 0;
+    return true;
+}
+
+static void
+drive(fsdp_work_t *work)
+{
+    while (!work->done && messages_done(work)) {
+        work->done = work->advance(work);
+        work->stage++;
+    }
+    if (work->done) {
+        fsdp_free(work->scratch);
+        work->scratch = NULL;
+    }
+}
+
+void
+fsdp_progress_poll(void)
+{
+    fsdp_work_t **link = &active;
+    while (*link != NULL) {
+        fsdp_work_t *work = *link;
+        drive(work);
+        if (work->done)
+            *link = work->next;
+        else
+            link = &work->next;
+    }
+}
+
+void
+fsdp_progress_add(fsdp_work_t *work)
+{
+    drive(work);
+    if (work->done)
+        return;
+    fsdp_work_t **link = &active;
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = work;
+}
+
+static void
+pause_for(long nanoseconds)
+{
+    struct timespec time = {0, nanoseconds};
+    nanosleep(&time, NULL);
+}
+
+void
+fsdp_progress_until_done(fsdp_work_t *work)
+{
+    if (!work->done)
+        fsdp_progress_poll();
+    if (work->done)
+        return;
+
+    double last = fsdp_clock_seconds(), waited = 0.0;
+    long sleep = SLEEP_FIRST;
+    fsdp_watchdog_note_wait(&work->call);
+    for (int i = 0; !work->done; i++) {
+        if (i < YIELDS) {
+            sched_yield();
+        } else {
+            pause_for(sleep);
+            sleep = 2 * sleep < SLEEP_LAST ? 2 * sleep : SLEEP_LAST;
+            double now = fsdp_clock_seconds();
+            /* A rank that was itself stopped did not wait. */
+            waited += now - last < 1.0 ? now - last : 1.0;
+            last = now;
+            fsdp_watchdog_check(waited);
+        }
+        fsdp_progress_poll();
+    }
+    fsdp_watchdog_note_running();
+}

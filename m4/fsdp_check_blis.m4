@@ -2,7 +2,7 @@ dnl FSDP_CHECK_BLIS: find blis.h and libblis, set BLIS_CPPFLAGS and BLIS_LIBS.
 dnl Debian 12 ships no blis.pc; its header is <blis.h> in the multiarch folder,
 dnl while upstream's "make install" puts it in $prefix/include/blis.
 dnl The call linked is the one that the library needs: the expert interface,
-dnl with the small-matrix path switched off.
+dnl with the small-matrix path switched off, as BLIS 0.9 and 1.1 both have it.
 AC_DEFUN([FSDP_CHECK_BLIS], [
 AC_ARG_WITH([blis],
   [AS_HELP_STRING([--with-blis=PREFIX], [where upstream BLIS is installed])],
@@ -18,8 +18,7 @@ LIBS="$BLIS_LIBS $LIBS"
 AC_CACHE_CHECK([for BLIS], [fsdp_cv_blis],
   [AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <blis.h>]],
      [[float x = 1;
-       rntm_t rntm;
-       bli_rntm_init(&rntm);
+       rntm_t rntm = BLIS_RNTM_INITIALIZER;
        bli_rntm_disable_l3_sup(&rntm);
        bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, 1, 1, 1, &x, &x, 1, 1,
                     &x, 1, 1, &x, &x, 1, 1, 0, &rntm);

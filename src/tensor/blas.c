@@ -3,13 +3,13 @@
 #include <blis.h>
 #include <pthread.h>
 
-static rntm_t runtime;
+/* BLIS 1.1 and 0.9 share the macro; bli_rntm_init() has two meanings. */
+static rntm_t runtime = BLIS_RNTM_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void
 make_runtime(void)
 {
-    bli_rntm_init(&runtime);
     bli_rntm_set_num_threads(1, &runtime);
     bli_rntm_disable_l3_sup(&runtime);
 }

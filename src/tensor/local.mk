@@ -14,6 +14,10 @@ libfsdp_la_SOURCES += \
 ## FSDP_REAL_IS_DOUBLE defined for double.
 FSDP_KERNEL_SOURCES = \
     %D%/kernels/attention.c \
+    %D%/kernels/attention_backward.c \
+    %D%/kernels/attention_dropout.c \
+    %D%/kernels/attention_tile.c \
+    %D%/kernels/attention_tile.h \
     %D%/kernels/cross_entropy.c \
     %D%/kernels/dropout.c \
     %D%/kernels/elementwise.c \

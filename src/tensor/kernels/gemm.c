@@ -8,9 +8,15 @@
 #define blas_gemm fsdp_blas_sgemm
 #endif
 
-/* A tile of C is one call of BLIS.  Larger tiles pack less often, smaller ones
- * keep more threads busy; k is never cut. */
-enum { TILE_ROWS = 256, TILE_COLUMNS = 512, TILE_MULTIPLE = 48 };
+/* A tile of C is one call of BLIS.  Wide tiles pack the rows of A less often
+ * (up to 8 % of the time in a weight gradient), so they are halved only where
+ * there would be too few of them to share out.  k is never cut. */
+enum {
+    TILE_ROWS = 256,
+    TILE_COLUMNS = 768,
+    TILE_MULTIPLE = 48, /* whole register blocks of all BLIS kernels we know */
+    ENOUGH_TILES = 8
+};
 
 typedef struct product {
     bool trans_a, trans_b;
@@ -19,7 +25,7 @@ typedef struct product {
     const real_t *a, *b;
     real_t *c;
     size_t lda, ldb, ldc;
-    size_t tile_rows, tile_columns, tiles_across;
+    size_t tile_rows, tile_columns;
 } product_t;
 
 static size_t
@@ -34,6 +40,18 @@ smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static size_t
+tiles_across(const product_t *p)
+{
+    return ceil_div(p->n, p->tile_columns);
+}
+
+static size_t
+num_tiles(const product_t *p)
+{
+    return ceil_div(p->m, p->tile_rows) * tiles_across(p);
+}
+
 /* About equal tiles, no larger than `largest` by more than the rounding. */
 static size_t
 tile_size(size_t n, size_t largest)
@@ -43,12 +61,22 @@ tile_size(size_t n, size_t largest)
 }
 
 static void
+cut_tiles(product_t *p)
+{
+    p->tile_rows = tile_size(p->m, TILE_ROWS);
+    p->tile_columns = tile_size(p->n, TILE_COLUMNS);
+    if (num_tiles(p) < ENOUGH_TILES)
+        p->tile_columns = tile_size(p->n, TILE_COLUMNS / 2);
+}
+
+static void
 multiply_tiles(const void *context, size_t begin, size_t end)
 {
     const product_t *p = context;
+    size_t across = tiles_across(p);
     for (size_t tile = begin; tile < end; tile++) {
-        size_t row = tile / p->tiles_across * p->tile_rows;
-        size_t column = tile % p->tiles_across * p->tile_columns;
+        size_t row = tile / across * p->tile_rows;
+        size_t column = tile % across * p->tile_columns;
         const real_t *a = p->a + (p->trans_a ? row : row * p->lda);
         const real_t *b = p->b + (p->trans_b ? column * p->ldb : column);
         blas_gemm(p->trans_a, p->trans_b, smaller(p->tile_rows, p->m - row),
@@ -95,10 +123,7 @@ K(gemm)(bool trans_a, bool trans_b, size_t m, size_t n, size_t k, double alpha,
         .lda = lda,
         .ldb = ldb,
         .ldc = ldc,
-        .tile_rows = tile_size(m, TILE_ROWS),
-        .tile_columns = tile_size(n, TILE_COLUMNS),
     };
-    p.tiles_across = ceil_div(n, p.tile_columns);
-    fsdp_parallel_for(ceil_div(m, p.tile_rows) * p.tiles_across, 1,
-                      multiply_tiles, &p);
+    cut_tiles(&p);
+    fsdp_parallel_for(num_tiles(&p), 1, multiply_tiles, &p);
 }

@@ -1,10 +1,12 @@
 ## Benchmarks: `make bench` builds and runs them, nothing else does.
 benches = \
-    %D%/bench_gemm
+    %D%/bench_gemm \
+    %D%/bench_kernels
 
 EXTRA_PROGRAMS += $(benches)
 CLEANFILES += $(benches)
 bench_bench_gemm_LDADD = libfsdp.la
+bench_bench_kernels_LDADD = libfsdp.la
 
 bench: $(benches)
 	@for b in $(benches); do \

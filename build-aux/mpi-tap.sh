@@ -7,13 +7,6 @@
 # FSDP_NP is given, on those that are in both lists, or on its first if none is.
 # Exit status 77 of the program skips a count.
 : "${FSDP_TEST_TIMEOUT=300}" "${MPIEXEC=mpiexec}"
-# One thread a rank unless asked otherwise, and a rank that waits gives its
-# core away, so that four ranks on a two-core laptop still make progress.
-: "${OMP_NUM_THREADS=1}" "${OMP_WAIT_POLICY=passive}"
-# MPICH leaves a kilobyte in modules it unloads, so LeakSanitizer is no use;
-# tests/mck.c counts our own blocks instead.
-: "${ASAN_OPTIONS=detect_leaks=0}" "${UBSAN_OPTIONS=print_stacktrace=1}"
-export OMP_NUM_THREADS OMP_WAIT_POLICY ASAN_OPTIONS UBSAN_OPTIONS
 set -f
 
 # Prints the words of list $1 that are in list $2, or the first of $1.

@@ -47,10 +47,17 @@ AM_CPPFLAGS += -I$(top_srcdir)/tests $(CHECK_CFLAGS)
 check_PROGRAMS += $(suites)
 TESTS          += $(suites)
 else
-check-local:
+## Said before the tests and after them.
+check_DATA = no-suites
+check-local: no-suites
+	@false
+no-suites:
 	@echo '****************************************************************'
-	@echo 'The C suites were NOT run: configure did not find Check.'
+	@echo 'The C suites are NOT run: configure did not find Check.'
 	@echo 'apt install check, then configure again.'
 	@echo '****************************************************************'
-	@false
 endif
+
+## Builds the suites and runs none.
+suites: $(check_PROGRAMS)
+.PHONY: suites no-suites

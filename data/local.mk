@@ -13,3 +13,6 @@ data_stories_LDADD =
 %D%/stories.txt: %D%/stories$(EXEEXT)
 	$(AM_V_GEN)%D%/stories >$@.tmp && mv $@.tmp $@
 CLEANFILES += %D%/stories.txt
+
+## What PyTorch computed, for the tests; see golden/README.
+EXTRA_DIST += %D%/golden

@@ -1,22 +1,17 @@
 #include "fsdp/random.h"
 #include "tensor/kernels/attention_tile.h"
 
-/* The words of elements [begin, begin + count) to factors, a column of the
- * tile. */
-static void
-drop_column(const fsdp_dropout_key_t *key, uint64_t stream, uint64_t begin,
-            size_t count, real_t scale, real_t *factor)
+/* Words [begin, begin + count) of a stream, count up to TILE; they start at the
+ * place returned, as a stream is made four words at a time. */
+static const uint32_t *
+random_words(const fsdp_dropout_key_t *key, uint64_t stream, uint64_t begin,
+             size_t count, uint32_t words[TILE + 8])
 {
-    size_t skip = begin % 4; /* words of the first block that are not ours */
-    for (size_t j = 0; j < count;) {
-        uint32_t word[4];
+    uint64_t first = begin / 4;
+    for (size_t w = 0; w < begin % 4 + count; w += 4)
         fsdp_random_block(key->seed, FSDP_RANDOM_DROPOUT, key->layer, stream,
-                          (begin + j) / 4, word);
-        for (size_t w = skip; w < 4 && j < count; w++, j++)
-            factor[j * TILE] =
-                fsdp_random_uniform(word[w]) >= key->p ? scale : 0;
-        skip = 0;
-    }
+                          first + w / 4, words + w);
+    return words + begin % 4;
 }
 
 void
@@ -29,9 +24,12 @@ attention_dropout(const attention_t *a, const attention_place_t *place,
                       (uint32_t)(key->first_sample + place->sample);
     real_t scale = (real_t)(1 / (1 - key->p));
     for (size_t i = 0; i < TILE && place->query + i < positions; i++) {
-        size_t keys = attention_keys(a, place, i / PANEL);
         uint64_t row = place->head * positions + place->query + i;
-        drop_column(key, stream, row * positions + place->key, keys, scale,
-                    factor + i);
+        size_t keys = attention_keys(a, place, i / PANEL);
+        uint32_t room[TILE + 8];
+        const uint32_t *words =
+            random_words(key, stream, row * positions + place->key, keys, room);
+        for (size_t j = 0; j < keys; j++)
+            factor[j * TILE + i] = words[j] >= a->first_kept ? scale : 0;
     }
 }

@@ -27,6 +27,7 @@ typedef struct attention {
     size_t row;                        /**< elements of a row of qkv, 3 C */
     real_t scale;                      /**< 1 / sqrt(D) */
     const fsdp_dropout_key_t *dropout; /**< NULL: none */
+    uint64_t first_kept;               /**< words below it drop */
 } attention_t;
 
 #define attention_describe K(attention_describe)

@@ -2,6 +2,9 @@
 libfsdp_la_SOURCES += \
     %D%/clock.c \
     %D%/dtype.c \
+    %D%/exact_sum.c \
+    %D%/exact_sum_array.c \
+    %D%/exact_sum_round.c \
     %D%/fault.c \
     %D%/memory.c \
     %D%/pool.c \
@@ -9,4 +12,5 @@ libfsdp_la_SOURCES += \
     %D%/random.c \
     %D%/status.c \
     %D%/vmath.h \
+    %D%/vmath_f32.h \
     %D%/vmath_f64.h

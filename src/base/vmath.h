@@ -13,6 +13,7 @@
 #ifndef FSDP_BASE_VMATH_H
 #define FSDP_BASE_VMATH_H
 
+#include "base/vmath_f32.h"
 #include "base/vmath_f64.h"
 
 #endif

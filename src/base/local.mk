@@ -6,6 +6,9 @@ libfsdp_la_SOURCES += \
     %D%/exact_sum_array.c \
     %D%/exact_sum_round.c \
     %D%/fault.c \
+    %D%/json.c \
+    %D%/json.h \
+    %D%/json_writer.c \
     %D%/memory.c \
     %D%/pool.c \
     %D%/pool.h \

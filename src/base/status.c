@@ -11,7 +11,8 @@ enum { MESSAGE_BYTES = 4096 };
 static struct {
     int rank;
     void (*end_all)(int code);
-} process = {-1, NULL};
+    void (*ask_to_speak)(void);
+} process = {-1, NULL, NULL};
 
 static char last_error[MESSAGE_BYTES];
 
@@ -67,6 +68,12 @@ fsdp_set_process(int rank, void (*end_all)(int code))
     process.end_all = end_all;
 }
 
+void
+fsdp_set_speaker(void (*ask)(void))
+{
+    process.ask_to_speak = ask;
+}
+
 /* The message as one write, so that lines of several ranks do not mix. */
 static void
 print_line(const char *text)
@@ -100,6 +107,8 @@ static _Noreturn void
 die(int code, const char *text)
 {
     enter_once(code);
+    if (process.ask_to_speak != NULL)
+        process.ask_to_speak();
     print_line(text);
     if (process.end_all != NULL)
         process.end_all(code);

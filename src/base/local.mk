@@ -10,6 +10,7 @@ libfsdp_la_SOURCES += \
     %D%/json.h \
     %D%/json_writer.c \
     %D%/memory.c \
+    %D%/philox.h \
     %D%/pool.c \
     %D%/pool.h \
     %D%/random.c \

@@ -3,6 +3,7 @@ libfsdp_la_SOURCES += \
     %D%/blas.c %D%/blas.h \
     %D%/clones.h \
     %D%/convert.c \
+    %D%/dropout_words.c %D%/dropout_words.h \
     %D%/element.c \
     %D%/half.h \
     %D%/kernels.c %D%/kernels.h \

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "fsdp/random.h"
 #include "fsdp/status.h"
+#include "tensor/dropout_words.h"
 
 /* Six rows of a panel fill the registers of AVX2 (twelve sums, two vectors of
  * b, a factor, a product) and hide the latency of additions with AVX-512. */
@@ -162,21 +162,6 @@ attention_pack(const real_t *from, size_t stride, size_t rows, size_t depth,
     }
 }
 
-/* The first of the 2^32 words that fsdp_random_uniform() maps to p or above. */
-static uint64_t
-first_kept_word(double p)
-{
-    uint64_t low = 0, high = (uint64_t)1 << 32;
-    while (low < high) {
-        uint64_t middle = (low + high) / 2;
-        if (fsdp_random_uniform((uint32_t)middle) >= p)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
 attention_t
 attention_describe(fsdp_attention_shape_t shape,
                    const fsdp_dropout_key_t *dropout)
@@ -196,7 +181,7 @@ attention_describe(fsdp_attention_shape_t shape,
         .row = 3 * shape.channels,
         .scale = (real_t)(1 / sqrt((double)depth)),
         .dropout = dropout != NULL && dropout->p > 0 ? dropout : NULL,
-        .first_kept = dropout != NULL ? first_kept_word(dropout->p) : 0,
+        .first_kept = dropout != NULL ? fsdp_dropout_first_kept(dropout->p) : 0,
     };
 }
 

@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "fsdp/random.h"
 #include "fsdp/status.h"
+#include "tensor/dropout_words.h"
 #include "tensor/kernels/entries.h"
 #include "tensor/threads/blocks.h"
 #include "tensor/threads/parallel.h"
@@ -10,25 +10,34 @@ typedef struct dropout {
     const fsdp_dropout_key_t *key;
     const real_t *x;
     real_t *y, scale;
+    uint64_t first_kept;
     size_t per_sample, blocks_per_sample;
 } dropout_t;
 
-/* Elements [begin, end) of sample b; begin is a multiple of 4. */
-static void
-drop(const dropout_t *d, size_t b, size_t begin, size_t end)
+enum { PART = 512 }; /* elements whose words are made at a time */
+
+/* n elements, one for each word. */
+FSDP_CLONES static void
+drop(const dropout_t *dropout, const uint32_t *words, const real_t *x,
+     real_t *y, size_t n)
 {
-    const fsdp_dropout_key_t *key = d->key;
-    const real_t *x = d->x + b * d->per_sample;
-    real_t *y = d->y + b * d->per_sample;
-    uint64_t stream =
-        (uint64_t)key->step << 32 | (uint32_t)(key->first_sample + b);
-    for (size_t e = begin; e < end; e += 4) {
-        uint32_t word[4];
-        fsdp_random_block(key->seed, FSDP_RANDOM_DROPOUT, key->layer, stream,
-                          e / 4, word);
-        for (size_t i = e; i < e + 4 && i < end; i++)
-            y[i] = fsdp_random_uniform(word[i - e]) >= key->p ? x[i] * d->scale
-                                                              : 0;
+    uint64_t first_kept = dropout->first_kept;
+    real_t scale = dropout->scale;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] = words[i] >= first_kept ? x[i] * scale : 0;
+}
+
+/* Elements [begin, end) of a sample; begin is a multiple of PART. */
+static void
+drop_elements(const dropout_t *d, size_t sample, size_t begin, size_t end)
+{
+    size_t at = sample * d->per_sample;
+    uint32_t words[PART];
+    for (size_t e = begin; e < end; e += PART) {
+        size_t n = end - e < PART ? end - e : PART;
+        fsdp_dropout_words(d->key, sample, e / 4, (n + 3) / 4, words);
+        drop(d, words, d->x + at + e, d->y + at + e, n);
     }
 }
 
@@ -39,8 +48,9 @@ drop_blocks(const void *context, size_t begin, size_t end)
     for (size_t block = begin; block < end; block++) {
         size_t first = block % d->blocks_per_sample * FSDP_BLOCK_NUMEL;
         size_t left = d->per_sample - first;
-        drop(d, block / d->blocks_per_sample, first,
-             first + (left < FSDP_BLOCK_NUMEL ? left : FSDP_BLOCK_NUMEL));
+        drop_elements(d, block / d->blocks_per_sample, first,
+                      first +
+                          (left < FSDP_BLOCK_NUMEL ? left : FSDP_BLOCK_NUMEL));
     }
 }
 
@@ -51,12 +61,19 @@ K(dropout)(const fsdp_dropout_key_t *key, const void *x, void *y,
     FSDP_CHECK(key->p >= 0 && key->p <= 1, "dropout with probability %g",
                key->p);
     if (key->p == 0) {
-        memmove(y, x, samples * per_sample * sizeof(real_t));
+        if (x != y)
+            memcpy(y, x, samples * per_sample * sizeof(real_t));
         return;
     }
     dropout_t d = {
-        key,        x,
-        y,          (real_t)(1 / (1 - key->p)),
-        per_sample, (per_sample + FSDP_BLOCK_NUMEL - 1) / FSDP_BLOCK_NUMEL};
+        .key = key,
+        .x = x,
+        .y = y,
+        .scale = (real_t)(1 / (1 - key->p)),
+        .first_kept = fsdp_dropout_first_kept(key->p),
+        .per_sample = per_sample,
+        .blocks_per_sample =
+            (per_sample + FSDP_BLOCK_NUMEL - 1) / FSDP_BLOCK_NUMEL,
+    };
     fsdp_parallel_for(samples * d.blocks_per_sample, 1, drop_blocks, &d);
 }

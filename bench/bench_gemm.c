@@ -17,10 +17,10 @@
 #include <blis.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "fsdp/memory.h"
 #include "fsdp/tensor.h"
+#include "measure.h"
 #include "tensor/kernels.h"
 
 static const double goal = 0.9;
@@ -63,35 +63,12 @@ plain(const product_t *p)
               (inc_t)p->n, 1);
 }
 
-/* Processor time, so that programs beside this one count less. */
-static double
-thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double
 seconds_of(void (*multiply)(const product_t *), const product_t *p)
 {
     double start = thread_seconds();
     multiply(p);
     return thread_seconds() - start;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double
-median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, compare);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
 static bool

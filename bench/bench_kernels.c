@@ -7,10 +7,10 @@
  * 768 x 3072 weight). */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "fsdp/memory.h"
 #include "fsdp/tensor.h"
+#include "measure.h"
 #include "tensor/kernels.h"
 
 enum { ROWS = 256, CHANNELS = 768, CLASSES = 50257, NUMEL = 768 * 3072 };
@@ -103,6 +103,30 @@ run_sum(const buffers_t *s)
     s->k->sum(s->a, NUMEL);
 }
 
+static void
+run_to_bf16(const buffers_t *s)
+{
+    fsdp_convert(s->k->dtype, s->a, FSDP_BF16, s->b, NUMEL);
+}
+
+static void
+run_from_bf16(const buffers_t *s)
+{
+    fsdp_convert(FSDP_BF16, s->a, s->k->dtype, s->b, NUMEL);
+}
+
+static void
+run_to_fp16(const buffers_t *s)
+{
+    fsdp_convert(s->k->dtype, s->a, FSDP_FP16, s->b, NUMEL);
+}
+
+static void
+run_from_fp16(const buffers_t *s)
+{
+    fsdp_convert(FSDP_FP16, s->a, s->k->dtype, s->b, NUMEL);
+}
+
 /* elements, and how many elements each reads and writes */
 static const struct {
     const char *name;
@@ -123,23 +147,11 @@ static const struct {
     {"dropout", run_dropout, NUMEL, 2},
     {"embedding_backward", run_embedding_backward, ROWS *CHANNELS, 3},
     {"adamw", run_adamw, NUMEL, 7},
+    {"to bfloat16", run_to_bf16, NUMEL, 1}, /* of the wide type alone */
+    {"from bfloat16", run_from_bf16, NUMEL, 1},
+    {"to float16", run_to_fp16, NUMEL, 1},
+    {"from float16", run_from_fp16, NUMEL, 1},
 };
-
-/* Processor time, so that programs beside this one count less. */
-static double
-thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double
 median_seconds(void (*run)(const buffers_t *), const buffers_t *s, int rounds)
@@ -151,10 +163,9 @@ median_seconds(void (*run)(const buffers_t *), const buffers_t *s, int rounds)
         run(s);
         seconds[i] = thread_seconds() - start;
     }
-    qsort(seconds, (size_t)rounds, sizeof *seconds, compare);
-    double median = seconds[rounds / 2];
+    double middle = median(seconds, rounds);
     free(seconds);
-    return median;
+    return middle;
 }
 
 static void *

@@ -4,6 +4,7 @@ benches = \
     %D%/bench_kernels
 
 EXTRA_PROGRAMS += $(benches)
+EXTRA_DIST += %D%/measure.h
 CLEANFILES += $(benches)
 bench_bench_gemm_LDADD = libfsdp.la
 bench_bench_kernels_LDADD = libfsdp.la

@@ -5,6 +5,7 @@ suites += \
     %D%/test_attention_bits \
     %D%/test_attention_twin \
     %D%/test_convert \
+    %D%/test_dropout \
     %D%/test_elementwise \
     %D%/test_gemm \
     %D%/test_layer_norm \

@@ -27,6 +27,26 @@ lanes_sum(real_t lanes[LANES])
     return lanes[0];
 }
 
+/** Adds a group of `count` terms to the lanes. */
+ALWAYS_INLINE void
+lanes_add(real_t lanes[LANES], const real_t *x, size_t count)
+{
+    for (size_t l = 0; l < count; l++)
+        lanes[l] += x[l];
+}
+
+/** The sum of x[n]. */
+ALWAYS_INLINE real_t
+lanes_sum_of(const real_t *x, size_t n)
+{
+    real_t lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_add(lanes, x + i, LANES);
+    lanes_add(lanes, x + i, n - i);
+    return lanes_sum(lanes);
+}
+
 /** The largest lane; NaNs do not count. */
 ALWAYS_INLINE real_t
 lanes_max(const real_t lanes[LANES])

@@ -11,24 +11,6 @@ typedef struct operands {
 } operands_t;
 
 ALWAYS_INLINE void
-add_lanes(real_t lanes[LANES], const real_t *x, size_t count)
-{
-    for (size_t l = 0; l < count; l++)
-        lanes[l] += x[l];
-}
-
-ALWAYS_INLINE real_t
-mean_of(const real_t *x, size_t n)
-{
-    real_t lanes[LANES] = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        add_lanes(lanes, x + i, LANES);
-    add_lanes(lanes, x + i, n - i);
-    return lanes_sum(lanes) / (real_t)n;
-}
-
-ALWAYS_INLINE void
 add_squares(real_t lanes[LANES], const real_t *x, real_t mean, size_t count)
 {
     for (size_t l = 0; l < count; l++)
@@ -53,7 +35,7 @@ forward_rows(const void *context, size_t begin, size_t end)
     for (size_t r = begin; r < end; r++) {
         const real_t *x = o.x + r * o.channels;
         real_t *y = o.y + r * o.channels;
-        real_t mean = mean_of(x, o.channels);
+        real_t mean = lanes_sum_of(x, o.channels) / (real_t)o.channels;
         real_t variance = variance_of(x, mean, o.channels);
         real_t rstd = 1 / real_sqrt(variance + o.eps);
 #pragma omp simd

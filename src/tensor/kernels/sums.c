@@ -27,24 +27,6 @@ tree_sum(real_t *x, size_t n)
     return x[0];
 }
 
-ALWAYS_INLINE void
-add_lanes(real_t lanes[LANES], const real_t *x, size_t count)
-{
-    for (size_t l = 0; l < count; l++)
-        lanes[l] += x[l];
-}
-
-ALWAYS_INLINE real_t
-leaf_sum(const real_t *x, size_t n)
-{
-    real_t lanes[LANES] = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        add_lanes(lanes, x + i, LANES);
-    add_lanes(lanes, x + i, n - i);
-    return lanes_sum(lanes);
-}
-
 /* Writes the squares of x - y, and scale (x - y) to dx unless it is NULL. */
 ALWAYS_INLINE void
 leaf_squares(const operands_t *o, size_t begin, size_t n, real_t *squares)
@@ -70,7 +52,7 @@ sum_chunk(const void *context, size_t begin, size_t end)
         size_t n = end - i < LEAF ? end - i : LEAF;
         if (o.y != NULL)
             leaf_squares(&o, i, n, squares);
-        leaves[count++] = leaf_sum(o.y != NULL ? squares : o.x + i, n);
+        leaves[count++] = lanes_sum_of(o.y != NULL ? squares : o.x + i, n);
     }
     o.chunk_sums[begin / CHUNK] = tree_sum(leaves, count);
 }

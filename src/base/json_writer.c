@@ -189,7 +189,7 @@ fsdp_json_integer(fsdp_json_writer_t *writer, int64_t value)
 static void
 append_shortest(fsdp_json_writer_t *writer, double value, bool is_float)
 {
-    char digits[32];
+    char digits[48];
     int least = is_float ? 6 : 15, most = is_float ? 9 : 17;
     locale_t former = uselocale(writer->c_locale);
     for (int n = least; n <= most; n++) {

@@ -118,8 +118,7 @@ fsdp_tanhf(float x)
     int32_t n;
     float factor = fsdp_expf_factor(a > 10.0f ? 20.0f : 2.0f * a, &n);
     float far = 1.0f - 2.0f / (factor * fsdp_f32_power_of_2(n) + 1.0f);
-    far = copysignf(far, x);
-    float y = a < 0.6f ? near : far;
+    float y = copysignf(a < 0.6f ? near : far, x);
     return x == x ? y : x;
 }
 
@@ -150,8 +149,7 @@ fsdp_erff(float x)
     int32_t n;
     float factor = fsdp_expf_factor(q, &n);
     float far = 1.0f - factor * fsdp_f32_power_of_2(n);
-    far = copysignf(far, x);
-    float y = a < 1.0f ? near : far;
+    float y = copysignf(a < 1.0f ? near : far, x);
     return x == x ? y : x;
 }
 

@@ -135,8 +135,8 @@ fsdp_tanh(double x)
 
     double n, factor = fsdp_exp_factor(a > 20.0 ? 40.0 : 2.0 * a, &n);
     double power = fsdp_f64_power_of_2(fsdp_f64_shifted(n));
-    double far = copysign(1.0 - 2.0 / (factor * power + 1.0), x);
-    double y = a < 0.625 ? near : far;
+    double far = 1.0 - 2.0 / (factor * power + 1.0);
+    double y = copysign(a < 0.625 ? near : far, x);
     return x == x ? y : x;
 }
 
@@ -188,8 +188,8 @@ fsdp_erf(double x)
     double n, u = (a > 5.93 ? 5.93 : a) - 1.0;
     double factor = fsdp_exp_factor(fsdp_log_erfc(u), &n);
     double power = fsdp_f64_power_of_2(fsdp_f64_shifted(n));
-    double far = copysign(1.0 - factor * power, x);
-    double y = a < 1.0 ? near : far;
+    double far = 1.0 - factor * power;
+    double y = copysign(a < 1.0 ? near : far, x);
     return x == x ? y : x;
 }
 

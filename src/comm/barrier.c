@@ -1,16 +1,21 @@
 #include "comm/internal.h"
 
-/* Barrier: MPI's own, since there are no data whose order could matter; only
- * the waiting is ours.
+/* Barrier: each rank sends an empty message to each other one.
  *
- * Cost: log2 W latencies, no data. */
+ * Cost: one latency, W - 1 messages from each rank.  The usual log2 W rounds
+ * would need fewer messages, but where ranks share cores each round is a turn
+ * of all of them: on 8 ranks and 2 cores this is several times faster. */
 static bool
 barrier_advance(fsdp_work_t *work)
 {
+    const fsdp_comm_t *comm = work->comm;
     if (work->stage > 0)
         return true;
-    fsdp_comm_check_mpi(MPI_Ibarrier(work->comm->data, fsdp_work_request(work)),
-                        "a barrier");
+    for (int i = 1; i < comm->size; i++)
+        fsdp_work_receive_empty(work,
+                                (comm->rank + comm->size - i) % comm->size);
+    for (int i = 1; i < comm->size; i++)
+        fsdp_work_send_empty(work, (comm->rank + i) % comm->size);
     return false;
 }
 

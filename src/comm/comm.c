@@ -18,10 +18,6 @@ fsdp_comm_open(fsdp_comm_t *comm, MPI_Comm mpi, const char *name)
 void
 fsdp_comm_close(fsdp_comm_t *comm)
 {
-    FSDP_CHECK(comm->in_flight == 0,
-               "communicator \"%s\" is destroyed while %d collectives are in "
-               "flight; the last one is #%llu",
-               comm->name, comm->in_flight, (unsigned long long)comm->sequence);
     fsdp_comm_check_mpi(MPI_Comm_free(&comm->data), "MPI_Comm_free");
     fsdp_comm_check_mpi(MPI_Comm_free(&comm->control), "MPI_Comm_free");
 }
@@ -64,6 +60,10 @@ fsdp_comm_destroy(fsdp_comm_t **comm)
 {
     if (*comm == NULL)
         return;
+    FSDP_CHECK((*comm)->in_flight == 0,
+               "communicator \"%s\" is destroyed before %d of its "
+               "collectives were waited for",
+               (*comm)->name, (*comm)->in_flight);
     fsdp_comm_meet(*comm, "fsdp_comm_destroy");
     fsdp_comm_close(*comm);
     fsdp_free(*comm);

@@ -81,6 +81,8 @@ fsdp_work_t *fsdp_work_create_uncounted(fsdp_comm_t *comm,
 /** A work outside of ledger and counters, which waits on behalf of `call`. */
 fsdp_work_t *fsdp_work_create_bare(fsdp_comm_t *comm,
                                    const fsdp_ledger_entry_t *call);
+/** Works that exist, on all communicators. */
+long fsdp_work_alive(void);
 /** Posts the first stage and returns `work`. */
 fsdp_work_t *fsdp_work_start(fsdp_work_t *work,
                              bool (*advance)(fsdp_work_t *work));
@@ -89,6 +91,9 @@ fsdp_work_t *fsdp_work_start(fsdp_work_t *work,
 void fsdp_work_send(fsdp_work_t *work, const void *data, size_t bytes,
                     int peer);
 void fsdp_work_receive(fsdp_work_t *work, void *data, size_t bytes, int peer);
+/** A message of nothing but its arrival. */
+void fsdp_work_send_empty(fsdp_work_t *work, int peer);
+void fsdp_work_receive_empty(fsdp_work_t *work, int peer);
 /** Room for one more request of MPI's own collectives. */
 MPI_Request *fsdp_work_request(fsdp_work_t *work);
 /** Counts bytes that MPI's own collectives move. */
@@ -161,9 +166,8 @@ MPI_Datatype fsdp_comm_mpi_type(fsdp_dtype_t dtype);
 int fsdp_comm_world_rank(const fsdp_comm_t *comm, int rank);
 /** For ranks that another one's message speaks for: waits for the end. */
 _Noreturn void fsdp_comm_await_end(void);
-/** Ends all ranks with FSDP_EXIT_FAULT; of several ranks only one prints. */
-_Noreturn void fsdp_comm_die(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
+/** Prints the message of a rank that has the right to, and ends all ranks. */
+_Noreturn void fsdp_comm_print_and_end(const char *text, size_t length);
 /** Ends all ranks if `code` is not MPI_SUCCESS. */
 void fsdp_comm_check_mpi(int code, const char *doing);
 

@@ -128,12 +128,13 @@ report(const line_t *all, int size, int usual, int odd)
     list_ranks(all, size, odd, odd_ranks, sizeof odd_ranks);
     const char *remedy =
         differing(&all[usual].entry, &all[odd].entry, names, sizeof names);
-    fsdp_comm_die("the ranks are about to call different collectives\n"
-                  "    rank %s: %s\n"
-                  "    rank %s: %s\n"
-                  "    differs: %s\n"
-                  "    likely: %s",
-                  usual_ranks, usual_line, odd_ranks, odd_line, names, remedy);
+    fsdp_die(FSDP_EXIT_FAULT,
+             "the ranks are about to call different collectives\n"
+             "    rank %s: %s\n"
+             "    rank %s: %s\n"
+             "    differs: %s\n"
+             "    likely: %s",
+             usual_ranks, usual_line, odd_ranks, odd_line, names, remedy);
 }
 
 static void

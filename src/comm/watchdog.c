@@ -3,7 +3,8 @@
  * Each rank keeps its last call and what it does now in memory that the ranks
  * of a node share, where the others can read it whatever the rank is doing,
  * stopped by a signal or lost in a loop.  The first rank whose wait is too long
- * prints all that and ends the run. */
+ * prints all that and ends the run.  The slots are in one place for all the
+ * communicators, since a rank waits in one of them at a time. */
 #include "comm/internal.h"
 #include "fsdp/clock.h"
 
@@ -219,9 +220,12 @@ fsdp_watchdog_check(double waited)
     FILE *to = open_memstream(&text, &length);
     FSDP_CHECK(to != NULL, "no memory for the report of the watchdog");
     fprintf(to,
-            "waited for more than %g s; the last call of each rank:", limit);
+            "fsdp: rank %d: waited for more than %g s; the last call of each "
+            "rank:",
+            fsdp_comm_rank(fsdp_comm_world()), limit);
     for (int r = 0; r < fsdp_comm_size(fsdp_comm_world()); r++)
         describe_rank(to, r);
+    fputc('\n', to);
     fclose(to);
-    fsdp_die(FSDP_EXIT_FAULT, "%s", text);
+    fsdp_comm_print_and_end(text, length);
 }

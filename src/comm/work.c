@@ -67,29 +67,50 @@ piece_at(size_t begin, size_t bytes)
     return left < fsdp_comm_piece_bytes ? left : fsdp_comm_piece_bytes;
 }
 
+static void
+send_piece(fsdp_work_t *work, const void *data, int bytes, int peer)
+{
+    MPI_Request *request = add_request(&work->requests, -1);
+    fsdp_comm_check_mpi(MPI_Isend(data, bytes, MPI_BYTE, peer, tag_of(work),
+                                  work->comm->data, request),
+                        "sending");
+}
+
+static void
+receive_piece(fsdp_work_t *work, void *data, int bytes, int peer)
+{
+    MPI_Request *request = add_request(&work->requests, bytes);
+    fsdp_comm_check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, peer, tag_of(work),
+                                  work->comm->data, request),
+                        "receiving");
+}
+
 void
 fsdp_work_send(fsdp_work_t *work, const void *data, size_t bytes, int peer)
 {
-    for (size_t at = 0; at < bytes; at += piece_at(at, bytes)) {
-        MPI_Request *request = add_request(&work->requests, -1);
-        fsdp_comm_check_mpi(MPI_Isend((const char *)data + at,
-                                      (int)piece_at(at, bytes), MPI_BYTE, peer,
-                                      tag_of(work), work->comm->data, request),
-                            "sending");
-    }
+    for (size_t at = 0; at < bytes; at += piece_at(at, bytes))
+        send_piece(work, (const char *)data + at, (int)piece_at(at, bytes),
+                   peer);
     fsdp_work_count_bytes(work, bytes);
 }
 
 void
 fsdp_work_receive(fsdp_work_t *work, void *data, size_t bytes, int peer)
 {
-    for (size_t at = 0; at < bytes; at += piece_at(at, bytes)) {
-        int piece = (int)piece_at(at, bytes);
-        MPI_Request *request = add_request(&work->requests, piece);
-        fsdp_comm_check_mpi(MPI_Irecv((char *)data + at, piece, MPI_BYTE, peer,
-                                      tag_of(work), work->comm->data, request),
-                            "receiving");
-    }
+    for (size_t at = 0; at < bytes; at += piece_at(at, bytes))
+        receive_piece(work, (char *)data + at, (int)piece_at(at, bytes), peer);
+}
+
+void
+fsdp_work_send_empty(fsdp_work_t *work, int peer)
+{
+    send_piece(work, NULL, 0, peer);
+}
+
+void
+fsdp_work_receive_empty(fsdp_work_t *work, int peer)
+{
+    receive_piece(work, NULL, 0, peer);
 }
 
 void
@@ -101,6 +122,14 @@ fsdp_work_count_bytes(fsdp_work_t *work, size_t bytes)
 
 /* ---- the life of a work ------------------------------------------------- */
 
+static long alive;
+
+long
+fsdp_work_alive(void)
+{
+    return alive;
+}
+
 fsdp_work_t *
 fsdp_work_create_bare(fsdp_comm_t *comm, const fsdp_ledger_entry_t *call)
 {
@@ -109,16 +138,30 @@ fsdp_work_create_bare(fsdp_comm_t *comm, const fsdp_ledger_entry_t *call)
     work->call = *call;
     work->started = fsdp_clock_seconds();
     comm->in_flight++;
+    alive++;
     return work;
+}
+
+static void
+check_call(const fsdp_comm_t *comm, const fsdp_call_t *call)
+{
+    size_t element = fsdp_dtype_size(call->dtype);
+    FSDP_CHECK(comm != NULL, "no communicator: call fsdp_init() first");
+    FSDP_CHECK(call->kind == FSDP_BARRIER || element > 0, "%s without a dtype",
+               fsdp_collective_name(call->kind));
+    bool rooted = call->kind == FSDP_BROADCAST || call->kind == FSDP_GATHER;
+    FSDP_CHECK(call->root < comm->size && rooted == (call->root >= 0),
+               "%s with root %d of %d ranks", fsdp_collective_name(call->kind),
+               call->root, comm->size);
+    FSDP_CHECK(
+        element == 0 || call->count <= SIZE_MAX / element / (size_t)comm->size,
+        "%s of %zu elements", fsdp_collective_name(call->kind), call->count);
 }
 
 fsdp_work_t *
 fsdp_work_create_uncounted(fsdp_comm_t *comm, const fsdp_call_t *call)
 {
-    FSDP_CHECK(comm != NULL, "no communicator: call fsdp_init() first");
-    FSDP_CHECK(call->root < comm->size, "root %d of %s: \"%s\" has %d ranks",
-               call->root, fsdp_collective_name(call->kind), comm->name,
-               comm->size);
+    check_call(comm, call);
     double started = fsdp_clock_seconds();
     const fsdp_ledger_entry_t *entry = fsdp_ledger_add(comm, call);
     fsdp_watchdog_note_call(entry);
@@ -166,6 +209,7 @@ fsdp_work_wait(fsdp_work_t **slot)
     fsdp_progress_until_done(work);
     count_seconds(work, since);
     work->comm->in_flight--;
+    alive--;
     fsdp_free(work->requests.handles);
     fsdp_free(work->requests.statuses);
     fsdp_free(work->requests.expected);

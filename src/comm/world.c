@@ -3,9 +3,12 @@
 #include "comm/launcher.h"
 #include "fsdp/memory.h"
 
-#include <stdarg.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Not from fsdp_alloc(): it lives longer than any block that may be counted. */
 static fsdp_comm_t world;
@@ -13,9 +16,35 @@ static bool initialized;
 
 /* ---- ways out ----------------------------------------------------------- */
 
+/* Waits, 2 s at most, until what was written to a pipe is read. */
 static void
+drain(int output)
+{
+    struct timespec moment = {0, 5000000};
+    struct stat kind;
+    int left = 0;
+    if (fstat(output, &kind) != 0 || !S_ISFIFO(kind.st_mode))
+        return;
+    for (int i = 0; i < 400; i++) {
+        if (ioctl(output, FIONREAD, &left) != 0 || left == 0)
+            break;
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* The launcher ends all processes at once and drops what it has not yet passed
+ * on, so the message gets a moment for its way.  What MPI_Abort() would add to
+ * it goes nowhere. */
+static _Noreturn void
 end_all(int code)
 {
+    struct timespec moment = {0, 100000000};
+    int nowhere = open("/dev/null", O_WRONLY);
+    drain(STDOUT_FILENO);
+    drain(STDERR_FILENO);
+    nanosleep(&moment, NULL);
+    if (nowhere >= 0)
+        dup2(nowhere, STDERR_FILENO);
     MPI_Abort(MPI_COMM_WORLD, code);
     _Exit(code);
 }
@@ -26,20 +55,29 @@ fsdp_comm_await_end(void)
     struct timespec ten_seconds = {10, 0};
     nanosleep(&ten_seconds, NULL);
     end_all(FSDP_EXIT_FAULT);
-    abort();
 }
 
-void
-fsdp_comm_die(const char *format, ...)
+/* Returns in one rank of a node; it will end the others. */
+static void
+ask_to_speak(void)
 {
-    char text[4000];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     if (!fsdp_watchdog_claim())
         fsdp_comm_await_end();
-    fsdp_die(FSDP_EXIT_FAULT, "%s", text);
+}
+
+/* fsdp_die() is for messages of a few lines; this one has a line a rank. */
+void
+fsdp_comm_print_and_end(const char *text, size_t length)
+{
+    fflush(stdout);
+    while (length > 0) {
+        ssize_t written = write(STDERR_FILENO, text, length);
+        if (written <= 0)
+            break;
+        text += written;
+        length -= (size_t)written;
+    }
+    end_all(FSDP_EXIT_FAULT);
 }
 
 void
@@ -50,7 +88,7 @@ fsdp_comm_check_mpi(int code, const char *doing)
     if (code == MPI_SUCCESS)
         return;
     MPI_Error_string(code, text, &length);
-    fsdp_comm_die("%s: MPI failed: %s", doing, text);
+    fsdp_die(FSDP_EXIT_FAULT, "%s: MPI failed: %s", doing, text);
 }
 
 /* ---- beginning and end -------------------------------------------------- */
@@ -70,8 +108,6 @@ fsdp_init(int *argc, char ***argv)
 {
     int provided, rank, size;
     FSDP_CHECK(!initialized, "fsdp_init() was called twice");
-    /* Our own message says more than MPICH's, which comes after it. */
-    setenv("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1", 0);
     fsdp_comm_check_mpi(
         MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided),
         "starting MPI");
@@ -79,6 +115,7 @@ fsdp_init(int *argc, char ***argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     fsdp_launcher_check(size);
     fsdp_set_process(rank, end_all);
+    fsdp_set_speaker(ask_to_speak);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     FSDP_CHECK(provided >= MPI_THREAD_FUNNELED,
                "this MPI cannot be used together with threads");
@@ -92,12 +129,17 @@ void
 fsdp_finalize(void)
 {
     FSDP_CHECK(initialized, "fsdp_finalize() without fsdp_init()");
+    FSDP_CHECK(fsdp_work_alive() == 0,
+               "fsdp_finalize(): %ld collectives were started and not waited "
+               "for",
+               fsdp_work_alive());
     fsdp_comm_meet(&world, "fsdp_finalize");
     fsdp_comm_close(&world);
     fsdp_watchdog_destroy();
     initialized = false;
     fsdp_comm_check_mpi(MPI_Finalize(), "ending MPI");
     fsdp_set_process(-1, NULL);
+    fsdp_set_speaker(NULL);
 }
 
 bool

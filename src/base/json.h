@@ -94,8 +94,8 @@ void fsdp_json_key(fsdp_json_writer_t *writer, const char *key);
 void fsdp_json_null(fsdp_json_writer_t *writer);
 void fsdp_json_bool(fsdp_json_writer_t *writer, bool value);
 void fsdp_json_integer(fsdp_json_writer_t *writer, int64_t value);
-/** The shortest decimal that reads back as the same double, or float; NaN and
- *  infinities, which JSON does not have, as null. */
+/** The nearest decimal with the fewest digits that reads back as the same double,
+ *  or float; NaN and infinities, which JSON does not have, as null. */
 void fsdp_json_double(fsdp_json_writer_t *writer, double value);
 void fsdp_json_float(fsdp_json_writer_t *writer, float value);
 /** NULL gives null.  Bytes that are not UTF-8 are written as U+FFFD, so that

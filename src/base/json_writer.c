@@ -1,3 +1,4 @@
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -184,13 +185,17 @@ fsdp_json_integer(fsdp_json_writer_t *writer, int64_t value)
     append_text(writer, digits);
 }
 
-/* As few digits as read back the same, of a double or, if it is one, a float.
- * snprintf() and strtod() know a locale of the thread only. */
+/* The fewest digits that read back the same, as a double or, if it is one, a
+ * float.  A decimal of up to FLT_DIG or DBL_DIG digits survives being read, so
+ * if there is a shorter one than these, printf finds it (by leaving out zeros).
+ * snprintf() and strtod() know no other locale than the thread's. */
 static void
 append_shortest(fsdp_json_writer_t *writer, double value, bool is_float)
 {
     char digits[48];
-    int least = is_float ? 6 : 15, most = is_float ? 9 : 17;
+    int least = is_float ? FLT_DIG : DBL_DIG, most = is_float ? 9 : 17;
+    if (fabs(value) < (is_float ? (double)FLT_MIN : DBL_MIN))
+        least = 1; /* subnormals have fewer digits */
     locale_t former = uselocale(writer->c_locale);
     for (int n = least; n <= most; n++) {
         snprintf(digits, sizeof digits, "%.*g", n, value);

@@ -91,8 +91,9 @@ norm_terms(const float *x, size_t n, int p)
     return sum;
 }
 
+/* In two pieces, the first of `cut` elements. */
 static void
-check_array(const float *x, size_t n)
+check_pieces(const float *x, size_t n, size_t cut)
 {
     static double wide[6000];
     for (size_t i = 0; i < n; i++)
@@ -101,7 +102,6 @@ check_array(const float *x, size_t n)
         fsdp_exact_sum_t want = norm_terms(x, n, p), f32, f64;
         fsdp_exact_sum_clear(&f32);
         fsdp_exact_sum_clear(&f64);
-        size_t cut = n / 3; /* two pieces */
         if (p == 1) {
             fsdp_exact_sum_add_magnitudes_f32(&f32, x, cut);
             fsdp_exact_sum_add_magnitudes_f32(&f32, x + cut, n - cut);
@@ -125,6 +125,13 @@ check_array(const float *x, size_t n)
     }
 }
 
+static void
+check_array(const float *x, size_t n)
+{
+    check_pieces(x, n, 0);
+    check_pieces(x, n, n / 3);
+}
+
 START_TEST(arrays_are_their_terms)
 {
     static float x[6000];
@@ -144,6 +151,24 @@ START_TEST(arrays_are_their_terms)
     for (int i = 0; i < 6000; i++)
         x[i] = 0x1p-149f * (float)(i % 5);
     check_array(x, 6000);
+}
+END_TEST
+
+/* The most that a block of 1,024 terms can ask of a double: all of them, or all
+ * that is left of them after the first cut (exact_sum_array.c), just below the
+ * power of two that bounds them, with ones in their last bits. */
+START_TEST(fullest_blocks)
+{
+    static float x[1024];
+    for (int trial = 0; trial < 20; trial++) {
+        for (int i = 0; i < 1024; i++)
+            x[i] = 1.0f - 0x1p-24f * (float)(1 + (i * 7 + trial * 3) % 512);
+        check_array(x, 1024);
+        for (int i = 0; i < 1024; i++)
+            x[i] *= 0x1p-21f;
+        x[0] = 1.0f; /* bounded by 2^2, cut at 2^-41: all below 2^-42 is left */
+        check_array(x, 1024);
+    }
 }
 END_TEST
 
@@ -176,6 +201,7 @@ main(void)
     tcase_add_test(tcase, squares_are_exact);
     tcase_add_test(tcase, squares_at_the_ends);
     tcase_add_test(tcase, arrays_are_their_terms);
+    tcase_add_test(tcase, fullest_blocks);
     tcase_add_test(tcase, arrays_with_specials);
     return serial_run(suite);
 }

@@ -135,6 +135,9 @@ START_TEST(strings_are_escaped)
     fsdp_json_writer_reset(w);
     fsdp_json_string_n(w, "x\0y", 3);
     ck_assert_str_eq(fsdp_json_writer_text(w), "\"x\\u0000y\"");
+    fsdp_json_writer_reset(w);
+    fsdp_json_string_n(w, "\xc3\xa9", 1); /* half a character */
+    ck_assert_str_eq(fsdp_json_writer_text(w), "\"\xef\xbf\xbd\"");
     fsdp_json_writer_destroy(&w);
 }
 END_TEST

@@ -99,42 +99,46 @@ differing(const fsdp_ledger_entry_t *a, const fsdp_ledger_entry_t *b,
     return first;
 }
 
+/* "rank 1" or "ranks 0, 2, 3": those that call what `like` calls. */
 static void
 list_ranks(const line_t *all, int size, int like, char *text, size_t room)
 {
     int found = 0;
-    text[0] = '\0';
-    for (int i = 0; i < size; i++) {
+    size_t used = 0;
+    for (int i = 0; i < size; i++)
+        found += same(&all[i].entry, &all[like].entry);
+    used += (size_t)snprintf(text, room, found == 1 ? "rank" : "ranks");
+    const char *comma = " ";
+    int listed = 0;
+    for (int i = 0; i < size && listed < 8; i++) {
         if (!same(&all[i].entry, &all[like].entry))
             continue;
-        size_t used = strlen(text);
-        if (++found <= 8)
-            snprintf(text + used, room - used, "%s%d", used ? ", " : "",
-                     all[i].world_rank);
+        used += (size_t)snprintf(text + used, room - used, "%s%d", comma,
+                                 all[i].world_rank);
+        comma = ", ";
+        listed++;
     }
-    size_t used = strlen(text);
-    if (found > 8)
-        snprintf(text + used, room - used, " and %d more", found - 8);
+    if (found > listed)
+        snprintf(text + used, room - used, " and %d more", found - listed);
 }
 
 static _Noreturn void
 report(const line_t *all, int size, int usual, int odd)
 {
-    char usual_line[256], odd_line[256], usual_ranks[128], odd_ranks[128];
-    char names[128];
-    fsdp_ledger_format(&all[usual].entry, usual_line, sizeof usual_line);
-    fsdp_ledger_format(&all[odd].entry, odd_line, sizeof odd_line);
-    list_ranks(all, size, usual, usual_ranks, sizeof usual_ranks);
-    list_ranks(all, size, odd, odd_ranks, sizeof odd_ranks);
-    const char *remedy =
-        differing(&all[usual].entry, &all[odd].entry, names, sizeof names);
+    const fsdp_ledger_entry_t *a = &all[usual].entry, *b = &all[odd].entry;
+    char line_a[256], line_b[256], ranks_a[128], ranks_b[128], names[128];
+    fsdp_ledger_format(a, line_a, sizeof line_a);
+    fsdp_ledger_format(b, line_b, sizeof line_b);
+    list_ranks(all, size, usual, ranks_a, sizeof ranks_a);
+    list_ranks(all, size, odd, ranks_b, sizeof ranks_b);
+    const char *remedy = differing(a, b, names, sizeof names);
     fsdp_die(FSDP_EXIT_FAULT,
              "the ranks are about to call different collectives\n"
-             "    rank %s: %s\n"
-             "    rank %s: %s\n"
+             "    %s: %s\n"
+             "    %s: %s\n"
              "    differs: %s\n"
              "    likely: %s",
-             usual_ranks, usual_line, odd_ranks, odd_line, names, remedy);
+             ranks_a, line_a, ranks_b, line_b, names, remedy);
 }
 
 static void

@@ -17,31 +17,46 @@ static const double shortest_sleep = 5e-6, longest_sleep = 500e-6;
 /* The works in flight, in the order of their start. */
 static fsdp_work_t *active;
 
+static _Noreturn void
+refuse(const fsdp_work_t *work, int error)
+{
+    char line[256], text[MPI_MAX_ERROR_STRING] = "a message is too short";
+    int length;
+    fsdp_ledger_format(&work->call, line, sizeof line);
+    if (error != MPI_SUCCESS)
+        MPI_Error_string(error, text, &length);
+    fsdp_die(FSDP_EXIT_FAULT,
+             "%s: %s.  Do all ranks call the same?  Run with the ledger check "
+             "on (--ledger check) to see.",
+             line, text);
+}
+
+/* MPI tells of messages that are too long; those that are too short it takes
+ * for good. */
 static void
-check_messages(const fsdp_work_t *work, int code)
+check_messages(const fsdp_work_t *work)
 {
     const fsdp_requests_t *list = &work->requests;
-    char line[256];
-    fsdp_ledger_format(&work->call, line, sizeof line);
     for (int i = 0; i < list->count; i++) {
-        int bytes = list->expected[i], error = MPI_SUCCESS;
-        if (code == MPI_ERR_IN_STATUS)
-            error = list->statuses[i].MPI_ERROR;
-        if (error == MPI_SUCCESS && list->expected[i] >= 0)
+        int bytes = list->expected[i];
+        if (bytes >= 0)
             MPI_Get_count(&list->statuses[i], MPI_BYTE, &bytes);
-        if (error != MPI_SUCCESS || bytes != list->expected[i]) {
-            char text[MPI_MAX_ERROR_STRING] = "a message is too short";
-            int length;
-            if (error != MPI_SUCCESS)
-                MPI_Error_string(error, text, &length);
-            fsdp_die(FSDP_EXIT_FAULT,
-                     "%s: %s.  Do all ranks call the same?  Run with the "
-                     "ledger check on (--ledger check) to see.",
-                     line, text);
-        }
+        if (bytes != list->expected[i])
+            refuse(work, MPI_SUCCESS);
     }
-    if (code != MPI_ERR_IN_STATUS)
-        fsdp_comm_check_mpi(code, line);
+}
+
+/* Of several messages at least one failed; others may be done or not. */
+static _Noreturn void
+refuse_failed(const fsdp_work_t *work, int code)
+{
+    const fsdp_requests_t *list = &work->requests;
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < list->count; i++) {
+        int error = list->statuses[i].MPI_ERROR;
+        if (error != MPI_SUCCESS && error != MPI_ERR_PENDING)
+            code = error;
+    }
+    refuse(work, code);
 }
 
 /* Have all messages of this stage arrived? */
@@ -53,9 +68,11 @@ messages_done(fsdp_work_t *work)
     if (list->count == 0)
         return true;
     int code = MPI_Testall(list->count, list->handles, &flag, list->statuses);
-    if (!flag && code == MPI_SUCCESS)
+    if (code != MPI_SUCCESS)
+        refuse_failed(work, code);
+    if (!flag)
         return false;
-    check_messages(work, code);
+    check_messages(work);
     list->count = 0;
     return true;
 }

@@ -296,7 +296,7 @@ START_TEST(misuse_is_found)
 END_TEST
 
 /* A locale with a decimal comma, made for the test, as most machines lack one.
- * False if the C library brings no tool for that. */
+ * False if the tool for that, or its character maps, are not installed. */
 static bool
 make_comma_locale(const char *folder)
 {
@@ -350,7 +350,7 @@ START_TEST(locale_does_not_show)
     if (make_comma_locale(folder))
         check_comma_is_not_seen();
     else
-        fprintf(stderr, "no localedef: the locale was not tried\n");
+        fprintf(stderr, "no locale could be made, so none was tried\n");
     setlocale(LC_NUMERIC, "C");
     unsetenv("LOCPATH");
     char *command = fsdp_format("rm -r %s", folder);

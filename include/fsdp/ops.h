@@ -1,0 +1,62 @@
+/** \file ops.h  Floor 2, nn: operators.
+ *
+ *  PyTorch: torch.nn.functional.  Inputs are borrowed, outputs belong to the
+ *  tape.  Shapes [..., C] mean any leading dimensions.  A parameter's data are
+ *  asked for when the operator runs, forward and backward.
+ */
+#ifndef FSDP_OPS_H
+#define FSDP_OPS_H
+
+#include "fsdp/module.h"
+
+enum { FSDP_IGNORE_INDEX = -100 };
+
+/** x[..., I] weight[O, I]^T + bias[O] (bias NULL: none).  F.linear. */
+fsdp_tensor_t *fsdp_linear(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                           fsdp_parameter_t *weight, fsdp_parameter_t *bias);
+/** x[..., I] weight[I, O] + bias[O].  Hugging Face's Conv1D. */
+fsdp_tensor_t *fsdp_conv1d(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                           fsdp_parameter_t *weight, fsdp_parameter_t *bias);
+/** index int32 [...] -> [..., C] rows of weight[V, C].  F.embedding. */
+fsdp_tensor_t *fsdp_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
+                              fsdp_parameter_t *weight);
+/** Rows 0..T-1 of weight[P, C] for index [B, T]: [B, T, C]; T <= P. */
+fsdp_tensor_t *fsdp_position_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
+                                       fsdp_parameter_t *weight);
+fsdp_tensor_t *fsdp_layer_norm(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                               fsdp_parameter_t *weight,
+                               fsdp_parameter_t *bias, double eps);
+fsdp_tensor_t *fsdp_gelu_tanh(fsdp_tape_t *tape, fsdp_tensor_t *x);
+fsdp_tensor_t *fsdp_gelu_erf(fsdp_tape_t *tape, fsdp_tensor_t *x);
+fsdp_tensor_t *fsdp_relu(fsdp_tape_t *tape, fsdp_tensor_t *x);
+/** dim 0 counts samples; `layer` tells the masks of one step apart (a hash of
+ *  the module's name).  The identity if p is 0 or the tape is not training. */
+fsdp_tensor_t *fsdp_dropout(fsdp_tape_t *tape, fsdp_tensor_t *x, double p,
+                            uint32_t layer);
+/** Causal self-attention of qkv[B, T, 3C] -> [B, T, C]. */
+fsdp_tensor_t *fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv,
+                              size_t heads, double dropout, uint32_t layer);
+/** a + b, same shapes. */
+fsdp_tensor_t *fsdp_add(fsdp_tape_t *tape, fsdp_tensor_t *a, fsdp_tensor_t *b);
+/** x * alpha */
+fsdp_tensor_t *fsdp_scale(fsdp_tape_t *tape, fsdp_tensor_t *x, double alpha);
+/** The same elements in another shape (a view). */
+fsdp_tensor_t *fsdp_reshape(fsdp_tape_t *tape, fsdp_tensor_t *x, int ndim,
+                            const size_t *shape);
+
+/** Mean over targets other than ignore_index of the cross-entropy of
+ *  logits[N.., V] with target int32 [N..]: a scalar [].  NaN, as in PyTorch, if
+ *  all are ignored. */
+fsdp_tensor_t *fsdp_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *logits,
+                                  fsdp_tensor_t *target, int32_t ignore_index);
+/** The same of x[.., C] weight[V, C]^T, some rows at a time: the logits of the
+ *  whole input are never in memory.  Gradients are made in the forward. */
+fsdp_tensor_t *fsdp_linear_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                                         fsdp_parameter_t *weight,
+                                         fsdp_tensor_t *target,
+                                         int32_t ignore_index);
+/** Mean of (x - target)^2 over all elements: a scalar.  F.mse_loss. */
+fsdp_tensor_t *fsdp_mse_loss(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                             fsdp_tensor_t *target);
+
+#endif

@@ -4,7 +4,8 @@
  * of a node share, where the others can read it whatever the rank is doing,
  * stopped by a signal or lost in a loop.  The first rank whose wait is too long
  * prints all that and ends the run.  The slots are in one place for all the
- * communicators, since a rank waits in one of them at a time. */
+ * communicators, since a rank waits in one of them at a time.  Of several nodes
+ * each may print what it sees of its own ranks. */
 #include "comm/internal.h"
 #include "fsdp/clock.h"
 

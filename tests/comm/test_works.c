@@ -284,16 +284,43 @@ START_TEST(start_does_not_wait)
 }
 END_TEST
 
-/* A step that repeats asks the system for nothing, and leaves nothing. */
+/* One of each, two of them in flight at a time. */
+static void
+step(void)
+{
+    enum { COUNT = 500 };
+    static float in[MOST_RANKS * COUNT], out[MOST_RANKS * COUNT];
+    static double data[COUNT];
+    fsdp_work_t *reduce = fsdp_reduce_scatter_start(
+        world, "u", FSDP_FP32, FSDP_ORDER_TREE, in, out, COUNT);
+    fsdp_work_t *gather =
+        fsdp_all_gather_start(world, "u", FSDP_FP64, data, in, 100);
+    fsdp_work_wait(&gather);
+    fsdp_work_wait(&reduce);
+    fsdp_all_reduce(world, "u", FSDP_FP64, FSDP_SUM, FSDP_ORDER_RANK, data,
+                    COUNT);
+    fsdp_broadcast(world, "u", FSDP_FP64, data, COUNT, 0);
+    fsdp_gather(world, "u", FSDP_FP32, in, out, COUNT, 0);
+    fsdp_barrier(world, "u");
+}
+
+/* A step that repeats leaves nothing, and asks the system for nothing.  (Under
+ * AddressSanitizer no freed block is kept for the next request.) */
 START_TEST(no_allocation_in_steady_state)
 {
     set_up();
-    ck_assert(run_jobs(&world, 1, 48));
-    long blocks = fsdp_memory_live_blocks();
+    fsdp_ledger_set_mode(FSDP_LEDGER_CHECK);
+    step();
     long requests = fsdp_memory_system_requests();
-    bool good = run_jobs(&world, 1, 48);
-    mck_assert(good && fsdp_memory_system_requests() == requests);
-    mck_assert(fsdp_memory_live_blocks() == blocks && blocks == 0);
+    for (int i = 0; i < 20; i++)
+        step();
+    fsdp_ledger_set_mode(FSDP_LEDGER_OFF);
+    mck_assert(fsdp_memory_live_blocks() == 0);
+#ifndef __SANITIZE_ADDRESS__
+    mck_assert(fsdp_memory_system_requests() == requests);
+#else
+    (void)requests;
+#endif
 }
 END_TEST
 

@@ -1,13 +1,27 @@
 ## The public headers.  tests/check-floors.sh complains of one left out.
-include_HEADERS =
+include_HEADERS = %D%/fsdp.h
 fsdpincludedir  = $(includedir)/fsdp
 fsdpinclude_HEADERS = \
     %D%/fsdp/clock.h \
     %D%/fsdp/comm.h \
+    %D%/fsdp/data.h \
     %D%/fsdp/dtype.h \
     %D%/fsdp/exact_sum.h \
     %D%/fsdp/fault.h \
+    %D%/fsdp/fully_shard.h \
+    %D%/fsdp/gpt2.h \
+    %D%/fsdp/layers.h \
     %D%/fsdp/memory.h \
+    %D%/fsdp/mesh.h \
+    %D%/fsdp/mlp.h \
+    %D%/fsdp/model_file.h \
+    %D%/fsdp/module.h \
+    %D%/fsdp/ops.h \
+    %D%/fsdp/optim.h \
+    %D%/fsdp/parameter.h \
     %D%/fsdp/random.h \
+    %D%/fsdp/safetensors.h \
     %D%/fsdp/status.h \
-    %D%/fsdp/tensor.h
+    %D%/fsdp/tape.h \
+    %D%/fsdp/tensor.h \
+    %D%/fsdp/verify.h

@@ -1,0 +1,36 @@
+/** \file fsdp.h  Everything of libfsdp, lowest floor first. */
+#ifndef FSDP_H
+#define FSDP_H
+
+/* Floor 0, base */
+#include "fsdp/clock.h"
+#include "fsdp/dtype.h"
+#include "fsdp/exact_sum.h"
+#include "fsdp/fault.h"
+#include "fsdp/memory.h"
+#include "fsdp/random.h"
+#include "fsdp/status.h"
+/* Floor 1, tensor and comm */
+#include "fsdp/comm.h"
+#include "fsdp/mesh.h"
+#include "fsdp/tensor.h"
+/* Floor 2, nn */
+#include "fsdp/gpt2.h"
+#include "fsdp/layers.h"
+#include "fsdp/mlp.h"
+#include "fsdp/module.h"
+#include "fsdp/ops.h"
+#include "fsdp/parameter.h"
+#include "fsdp/tape.h"
+/* Floor 3, fsdp: the subject */
+#include "fsdp/fully_shard.h"
+/* Floor 4, optim and data */
+#include "fsdp/data.h"
+#include "fsdp/optim.h"
+/* Floor 5, checkpoint */
+#include "fsdp/model_file.h"
+#include "fsdp/safetensors.h"
+/* Floor 6, verify */
+#include "fsdp/verify.h"
+
+#endif

@@ -1,0 +1,99 @@
+/** \file verify.h  Floor 6, verify: is the sharded run the unsharded one?
+ *
+ *  Rank 0 trains the same model a second time: whole, in one process, with
+ *  nothing of src/comm or src/fsdp, one micro-batch after another, adding the
+ *  gradients in the order that the contract names (the micro-batch-ordered
+ *  baseline, design C1).  After each step, or at each phase of it, everything is
+ *  compared bit by bit; with the order `mpi` by a derived bound.
+ */
+#ifndef FSDP_VERIFY_H
+#define FSDP_VERIFY_H
+
+#include "fsdp/optim.h"
+
+/** What is trained; the run and the baseline both ask it. */
+typedef struct fsdp_task {
+    void *context;
+    /** A new model, not sharded, with its initial values; the caller owns it. */
+    fsdp_module_t *(*build)(void *context);
+    /** The loss of global micro-batch `micro` of step `step` (from 1), a scalar. */
+    fsdp_tensor_t *(*loss)(void *context, fsdp_tape_t *tape,
+                           fsdp_module_t *model, long step, int micro);
+    /** What the tape must know for it (dropout). */
+    fsdp_tape_options_t (*tape_options)(void *context, long step, int micro);
+} fsdp_task_t;
+
+typedef enum fsdp_verify_level {
+    FSDP_VERIFY_OFF,
+    FSDP_VERIFY_STEP, /**< losses, gradients, norm, parameters, states        */
+    FSDP_VERIFY_PHASE /**< and gathered parameters, units' outputs and input
+                           gradients, reduced gradients, where they happen    */
+} fsdp_verify_level_t;
+
+typedef struct fsdp_verify_options {
+    fsdp_verify_level_t level;
+    fsdp_task_t task;
+    fsdp_module_t *model;    /**< the sharded one; borrowed                   */
+    fsdp_optimizer_t *optimizer; /**< of it; borrowed                         */
+    fsdp_mesh_t *mesh;
+    fsdp_reduce_order_t reduce_order;
+    int micro_batches;       /**< per rank and step                           */
+    double divide_factor;    /**< as given to the units; 0: number of ranks   */
+    double clip_norm;        /**< 0: the norm is taken, nothing is clipped    */
+    bool adamw;              /**< else SGD                                    */
+    fsdp_sgd_options_t sgd;
+    fsdp_adamw_options_t adam;
+} fsdp_verify_options_t;
+
+/** Where the two runs first part. */
+typedef struct fsdp_divergence {
+    bool found;
+    long step;
+    char phase[32]; /**< "gathered parameter", "unit output", "input gradient",
+                         "reduced gradient", "loss", "gradient", "norm",
+                         "parameter", "exp_avg", ..., "replica"               */
+    char unit[96];  /**< the group, "(root)" for the root's                   */
+    char name[96];  /**< the parameter; "" for losses, norms, activations     */
+    int micro;      /**< global micro-batch; -1: none                         */
+    size_t element; /**< row-major index in the whole tensor                  */
+    int rank;       /**< who owns it                                          */
+    double ours, expected;
+    double ulps;    /**< apart; INFINITY if not both finite                   */
+} fsdp_divergence_t;
+
+typedef struct fsdp_verify_report {
+    uint64_t compared, differing; /**< values, so far or in one step          */
+    fsdp_divergence_t first;      /**< of the whole run                       */
+} fsdp_verify_report_t;
+
+typedef struct fsdp_verifier fsdp_verifier_t;
+
+/** All of this is collective over the mesh, and called in this order:
+ *    begin_step, for each micro-batch: micro_batch (after its backward, before
+ *    the tape is destroyed), gradients (before clipping), norm, update (after the
+ *    optimizer), end_step. */
+fsdp_verifier_t *fsdp_verifier_create(const fsdp_verify_options_t *options);
+void fsdp_verifier_destroy(fsdp_verifier_t **verifier);
+void fsdp_verifier_begin_step(fsdp_verifier_t *verifier, long step);
+/** Our j-th micro-batch of the step gave `loss`. */
+void fsdp_verifier_micro_batch(fsdp_verifier_t *verifier, int j, double loss);
+/** `loss` is the mean over all micro-batches, as reported. */
+void fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss);
+void fsdp_verifier_norm(fsdp_verifier_t *verifier, double norm);
+/** `lr` is the rate that the step used. */
+void fsdp_verifier_update(fsdp_verifier_t *verifier, double lr);
+/** The counts of this step, the same on all ranks. */
+fsdp_verify_report_t fsdp_verifier_end_step(fsdp_verifier_t *verifier);
+/** Over all steps. */
+fsdp_verify_report_t fsdp_verifier_total(const fsdp_verifier_t *verifier);
+
+/** "first divergence: step 3, reduced gradient of ..., element ..." */
+void fsdp_divergence_format(const fsdp_divergence_t *divergence, char *text,
+                            size_t size);
+
+/** The mean of the losses of all micro-batches, all_losses[micro], summed as a
+ *  balanced tree over the index (`tree`), or left to right; in `dtype`. */
+double fsdp_mean_loss(const double *losses, int count, fsdp_dtype_t dtype,
+                      fsdp_reduce_order_t order);
+
+#endif

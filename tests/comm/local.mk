@@ -18,3 +18,10 @@ EXTRA_DIST += \
     %D%/ledger.sh \
     %D%/misuse.sh \
     %D%/watchdog.sh
+
+## Needs 9 GB, so it runs on request only.
+if HAVE_CHECK
+check_PROGRAMS += %D%/test_large
+check-large: %D%/test_large$(EXEEXT)
+	$(MPIEXEC) -n 2 %D%/test_large$(EXEEXT)
+endif

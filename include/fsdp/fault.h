@@ -31,7 +31,7 @@
     X(FSDP_FAULT_LOCAL_NORM, "local-norm",                                     \
       "gradients are clipped by the norm of the rank's own shards")            \
     X(FSDP_FAULT_UNREDUCED_REPLICA, "unreduced-replica",                       \
-      "each rank updates its gathered copy of one bias by its own gradient")   \
+      "each rank changes its gathered copy of a bias by its own gradient"  )   \
     X(FSDP_FAULT_HALF_BATCH, "half-batch",                                     \
       "two ranks read the same micro-batch")                                   \
     X(FSDP_FAULT_WRONG_ORDER, "wrong-order",                                   \

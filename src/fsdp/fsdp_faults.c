@@ -1,0 +1,147 @@
+#include "fsdp/fsdp_faults.h"
+
+#include <string.h>
+
+#include "fsdp/fault.h"
+#include "fsdp/memory.h"
+#include "tensor/kernels.h"
+
+static size_t
+shard_bytes(const fsdp_param_t *param)
+{
+    return fsdp_param_padded_numel(param) *
+           fsdp_dtype_size(param->parameter->dtype);
+}
+
+/* A copy of `bytes` bytes in *slot, which grows as needed once. */
+static void
+remember(void **slot, const void *data, size_t bytes)
+{
+    if (*slot == NULL)
+        *slot = fsdp_alloc(FSDP_MEM_OTHER, bytes);
+    memcpy(*slot, data, bytes);
+}
+
+/* ---- all-gather --------------------------------------------------------- */
+
+const void *
+fsdp_fault_shard_to_gather(fsdp_param_t *param)
+{
+    if (fsdp_fault_chosen() != FSDP_FAULT_STALE_SHARD ||
+        param->rank != param->shard.world_size - 1)
+        return param->sharded_data;
+    if (fsdp_fault(FSDP_FAULT_STALE_SHARD) && param->fault_data != NULL)
+        return param->fault_data;
+    remember(&param->fault_data, param->sharded_data, shard_bytes(param));
+    return param->sharded_data;
+}
+
+void
+fsdp_fault_after_gather(fsdp_param_t *param)
+{
+    if (!fsdp_fault(FSDP_FAULT_UNREDUCED_REPLICA) || param->fault_grad == NULL)
+        return;
+    fsdp_dtype_t dtype = param->parameter->dtype;
+    fsdp_kernels(dtype)->accumulate(param->unsharded_data, param->fault_grad,
+                                    fsdp_parameter_numel(param->parameter));
+}
+
+/* ---- reduce-scatter ----------------------------------------------------- */
+
+void
+fsdp_fault_cut(const fsdp_param_t *param, size_t *begin, size_t *rows)
+{
+    const fsdp_shard_t *shard = &param->shard;
+    if (fsdp_fault(FSDP_FAULT_DROP_TAIL) && *rows < shard->chunk_rows)
+        *rows = 0;
+    if (fsdp_fault(FSDP_FAULT_SHIFT_CHUNK) && *rows > 0) {
+        *begin += 1;
+        if (*begin + *rows > shard->num_rows)
+            *rows -= 1;
+    }
+}
+
+fsdp_reduce_order_t
+fsdp_fault_order(fsdp_reduce_order_t order)
+{
+    return fsdp_fault(FSDP_FAULT_WRONG_ORDER) ? FSDP_ORDER_RING : order;
+}
+
+/* The bytes of the reduction before this one: what a buffer that is used again
+ * too early would hold. */
+static void *last_input;
+static size_t last_bytes;
+
+static void
+reuse_buffer(void *input, size_t bytes)
+{
+    void *before = last_input;
+    size_t before_bytes = last_bytes;
+    last_input = fsdp_alloc(FSDP_MEM_OTHER, bytes);
+    last_bytes = bytes;
+    memcpy(last_input, input, bytes);
+    if (before != NULL && fsdp_fault(FSDP_FAULT_REUSE_BUFFER))
+        memcpy(input, before, before_bytes < bytes ? before_bytes : bytes);
+    fsdp_free(before);
+}
+
+/* Keeps a copy of the whole gradient of one-dimensional parameters. */
+static void
+remember_grad(fsdp_param_t *param)
+{
+    const fsdp_parameter_t *p = param->parameter;
+    if (p->ndim == 1)
+        remember(&param->fault_grad, p->grad->data,
+                 fsdp_parameter_numel(p) * fsdp_dtype_size(p->dtype));
+}
+
+void
+fsdp_fault_before_reduce(fsdp_comm_t *comm, fsdp_param_t *const *params,
+                         int num_params, void *input, size_t bytes)
+{
+    fsdp_fault_kind_t kind = fsdp_fault_chosen();
+    if (kind == FSDP_FAULT_SKIP_BIAS_REDUCE)
+        for (int p = 0; p < num_params; p++)
+            remember_grad(params[p]);
+    if (kind == FSDP_FAULT_UNREDUCED_REPLICA)
+        for (int p = num_params - 1; p >= 0; p--)
+            if (params[p]->parameter->ndim == 1) {
+                remember_grad(params[p]);
+                break;
+            }
+    if (fsdp_fault(FSDP_FAULT_SKIP_RANK) &&
+        fsdp_comm_rank(comm) == fsdp_comm_size(comm) - 1)
+        memset(input, 0, bytes);
+    if (kind == FSDP_FAULT_REUSE_BUFFER)
+        reuse_buffer(input, bytes);
+}
+
+int
+fsdp_fault_divisions(void)
+{
+    if (fsdp_fault(FSDP_FAULT_SUM_NOT_MEAN))
+        return 0;
+    return fsdp_fault(FSDP_FAULT_MEAN_NOT_SUM) ? 2 : 1;
+}
+
+void
+fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double *factor)
+{
+    if (!fsdp_fault(FSDP_FAULT_SKIP_BIAS_REDUCE) || param->fault_grad == NULL)
+        return;
+    const fsdp_shard_t *shard = &param->shard;
+    size_t size = fsdp_dtype_size(param->parameter->dtype);
+    memcpy(grad,
+           (const char *)param->fault_grad +
+               fsdp_shard_begin(shard, param->rank) * size,
+           fsdp_shard_rows(shard, param->rank) * size);
+    *factor /= shard->world_size; /* its own mean, as if alone */
+}
+
+void
+fsdp_fault_forget(void)
+{
+    fsdp_free(last_input);
+    last_input = NULL;
+    last_bytes = 0;
+}

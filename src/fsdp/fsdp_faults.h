@@ -1,0 +1,32 @@
+/** \file fsdp_faults.h  Floor 3, fsdp: where injected faults bite.
+ *
+ *  Without a chosen fault (fsdp/fault.h) each of these does nothing or returns
+ *  what it was given.
+ */
+#ifndef FSDP_FSDP_FAULTS_H
+#define FSDP_FSDP_FAULTS_H
+
+#include "fsdp/fsdp_param.h"
+
+/** stale-shard: the shard that the all-gather takes. */
+const void *fsdp_fault_shard_to_gather(fsdp_param_t *param);
+/** unreduced-replica: changes this rank's gathered copy. */
+void fsdp_fault_after_gather(fsdp_param_t *param);
+/** drop-tail, shift-chunk: which rows a chunk has. */
+void fsdp_fault_cut(const fsdp_param_t *param, size_t *begin, size_t *rows);
+/** wrong-order */
+fsdp_reduce_order_t fsdp_fault_order(fsdp_reduce_order_t order);
+/** skip-rank, reuse-buffer: changes the reduction's input; and remembers
+ *  gradients for skip-bias-reduce and unreduced-replica.  The gradients are
+ *  still there. */
+void fsdp_fault_before_reduce(fsdp_comm_t *comm, fsdp_param_t *const *params,
+                              int num_params, void *input, size_t bytes);
+/** sum-not-mean 0, mean-not-sum 2, else 1. */
+int fsdp_fault_divisions(void);
+/** skip-bias-reduce: this rank's own gradient instead of the sum. */
+void fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double *factor);
+
+/** Frees what faults remember between calls; after the last model. */
+void fsdp_fault_forget(void);
+
+#endif

@@ -1,6 +1,22 @@
 ## src/nn: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
     %D%/backward.c \
+    %D%/dropout_key.h \
+    %D%/gpt2.c %D%/gpt2_internal.h \
+    %D%/gpt2_block.c \
+    %D%/layers.c \
+    %D%/mlp.c \
     %D%/module.c \
+    %D%/ops_activation.c \
+    %D%/ops_arithmetic.c \
+    %D%/ops_attention.c \
+    %D%/ops_common.c \
+    %D%/ops_dropout.c \
+    %D%/ops_embedding.c \
+    %D%/ops_head.c \
+    %D%/ops_internal.h \
+    %D%/ops_linear.c \
+    %D%/ops_loss.c \
+    %D%/ops_norm.c \
     %D%/parameter.c \
     %D%/tape.c %D%/tape_internal.h

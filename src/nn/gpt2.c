@@ -1,0 +1,182 @@
+#include "fsdp/gpt2.h"
+
+#include "fsdp/layers.h"
+#include "fsdp/status.h"
+#include "nn/gpt2_internal.h"
+#include "nn/ops_internal.h"
+
+enum { ROOT_TRANSFORMER, ROOT_LM_HEAD };
+enum { TRANSFORMER_WTE, TRANSFORMER_WPE, TRANSFORMER_BLOCKS }; /* then ln_f */
+
+/* ---- configuration ------------------------------------------------------ */
+
+fsdp_gpt2_config_t
+fsdp_gpt2_config_default(void)
+{
+    return (fsdp_gpt2_config_t){.n_layer = 4,
+                                .n_head = 4,
+                                .n_embd = 128,
+                                .vocab_size = 256,
+                                .n_positions = 128,
+                                .layer_norm_epsilon = 1e-5,
+                                .initializer_range = 0.02,
+                                .tie_word_embeddings = true,
+                                .dtype = FSDP_FP32};
+}
+
+static fsdp_gpt2_config_t
+fill_defaults(fsdp_gpt2_config_t c)
+{
+    fsdp_gpt2_config_t d = fsdp_gpt2_config_default();
+    c.n_layer = c.n_layer > 0 ? c.n_layer : d.n_layer;
+    c.n_head = c.n_head > 0 ? c.n_head : d.n_head;
+    c.n_embd = c.n_embd > 0 ? c.n_embd : d.n_embd;
+    c.vocab_size = c.vocab_size > 0 ? c.vocab_size : d.vocab_size;
+    c.n_positions = c.n_positions > 0 ? c.n_positions : d.n_positions;
+    if (c.layer_norm_epsilon == 0)
+        c.layer_norm_epsilon = d.layer_norm_epsilon;
+    if (c.initializer_range == 0)
+        c.initializer_range = d.initializer_range;
+    if (c.dtype == FSDP_DTYPE_NONE)
+        c.dtype = d.dtype;
+    FSDP_CHECK(c.n_embd % c.n_head == 0,
+               "GPT-2: n_head %zu does not divide n_embd %zu", c.n_head,
+               c.n_embd);
+    return c;
+}
+
+/* ---- transformer -------------------------------------------------------- */
+
+typedef struct transformer_config {
+    double embd_pdrop;
+    uint32_t embd_layer;
+} transformer_config_t;
+
+static fsdp_values_t
+transformer_forward(fsdp_module_t *self, fsdp_tape_t *tape,
+                    fsdp_values_t inputs)
+{
+    const transformer_config_t *c = self->config;
+    fsdp_tensor_t *tokens = inputs.tensor[0];
+    fsdp_tensor_t *x =
+        fsdp_module_call1(self->child[TRANSFORMER_WTE], tape, tokens);
+    x = fsdp_add(tape, x,
+                 fsdp_module_call1(self->child[TRANSFORMER_WPE], tape, tokens));
+    x = fsdp_dropout(tape, x, c->embd_pdrop, c->embd_layer);
+    for (int i = TRANSFORMER_BLOCKS; i < self->num_children; i++)
+        x = fsdp_module_call1(self->child[i], tape, x);
+    return fsdp_values1(x);
+}
+
+static fsdp_module_t *
+transformer_create(const fsdp_gpt2_config_t *c)
+{
+    transformer_config_t config = {
+        .embd_pdrop = c->embd_pdrop,
+        .embd_layer = fsdp_gpt2_dropout_layer("transformer", "drop")};
+    fsdp_module_t *m =
+        fsdp_module_create("transformer", "GPT2Model", transformer_forward,
+                           &config, sizeof config);
+    fsdp_module_add_child(
+        m, fsdp_embedding_create("transformer.wte", c->vocab_size, c->n_embd,
+                                 c->initializer_range, c->dtype, c->seed));
+    fsdp_module_add_child(m, fsdp_position_embedding_create(
+                                 "transformer.wpe", c->n_positions, c->n_embd,
+                                 c->initializer_range, c->dtype, c->seed));
+    for (size_t i = 0; i < c->n_layer; i++) {
+        char *name = fsdp_format("transformer.h.%zu", i);
+        fsdp_module_add_child(m, fsdp_gpt2_block_create(name, c));
+        fsdp_free(name);
+    }
+    fsdp_module_add_child(
+        m, fsdp_layer_norm_create("transformer.ln_f", c->n_embd,
+                                  c->layer_norm_epsilon, c->dtype));
+    return m;
+}
+
+/* ---- head --------------------------------------------------------------- */
+
+/* With targets the loss, whose logits are never there all at once. */
+static fsdp_values_t
+head_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    fsdp_parameter_t *weight = self->parameter[0];
+    fsdp_tensor_t *x = inputs.tensor[0];
+    if (inputs.count == 1)
+        return fsdp_values1(fsdp_linear(tape, x, weight, NULL));
+    return fsdp_values1(fsdp_linear_cross_entropy(
+        tape, x, weight, inputs.tensor[1], FSDP_IGNORE_INDEX));
+}
+
+/* A tied head has wte's weight under wte's name, as in PyTorch. */
+static fsdp_module_t *
+head_create(const fsdp_gpt2_config_t *c, fsdp_module_t *transformer)
+{
+    fsdp_module_t *m =
+        fsdp_module_create("lm_head", "LMHead", head_forward, NULL, 0);
+    if (c->tie_word_embeddings) {
+        fsdp_module_t *wte = transformer->child[TRANSFORMER_WTE];
+        fsdp_module_tie_parameter(m, wte->parameter[0]);
+    } else {
+        size_t shape[2] = {c->vocab_size, c->n_embd};
+        fsdp_module_add_parameter(
+            m, fsdp_parameter_create("lm_head.weight", c->dtype, 2, shape,
+                                     FSDP_INIT_NORMAL, c->initializer_range,
+                                     c->seed));
+    }
+    return m;
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static fsdp_values_t
+gpt2_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    fsdp_module_t *head = self->child[ROOT_LM_HEAD];
+    fsdp_tensor_t *x = fsdp_module_call1(self->child[ROOT_TRANSFORMER], tape,
+                                         inputs.tensor[0]);
+    if (inputs.count == 1)
+        return fsdp_module_call(head, tape,
+                                fsdp_values1(fsdp_op_last_position(tape, x)));
+    return fsdp_module_call(head, tape, fsdp_values2(x, inputs.tensor[1]));
+}
+
+fsdp_module_t *
+fsdp_gpt2_create(const fsdp_gpt2_config_t *config)
+{
+    fsdp_gpt2_config_t c = fill_defaults(*config);
+    fsdp_module_t *root =
+        fsdp_module_create("", "GPT2LMHeadModel", gpt2_forward, &c, sizeof c);
+    fsdp_module_t *transformer =
+        fsdp_module_add_child(root, transformer_create(&c));
+    fsdp_module_add_child(root, head_create(&c, transformer));
+    return root;
+}
+
+const fsdp_gpt2_config_t *
+fsdp_gpt2_get_config(const fsdp_module_t *gpt2)
+{
+    return gpt2->config;
+}
+
+fsdp_module_t *
+fsdp_gpt2_block(fsdp_module_t *gpt2, int i)
+{
+    size_t layers = fsdp_gpt2_get_config(gpt2)->n_layer;
+    FSDP_CHECK(i >= 0 && (size_t)i < layers, "block %d of %zu", i, layers);
+    return gpt2->child[ROOT_TRANSFORMER]->child[TRANSFORMER_BLOCKS + i];
+}
+
+fsdp_tensor_t *
+fsdp_gpt2_loss(fsdp_tape_t *tape, fsdp_module_t *gpt2, fsdp_tensor_t *tokens,
+               fsdp_tensor_t *targets)
+{
+    return fsdp_module_call(gpt2, tape, fsdp_values2(tokens, targets))
+        .tensor[0];
+}
+
+fsdp_tensor_t *
+fsdp_gpt2_logits(fsdp_tape_t *tape, fsdp_module_t *gpt2, fsdp_tensor_t *tokens)
+{
+    return fsdp_module_call1(gpt2, tape, tokens);
+}

@@ -1,0 +1,60 @@
+#include "fsdp/mlp.h"
+
+#include "fsdp/layers.h"
+#include "fsdp/ops.h"
+#include "fsdp/status.h"
+
+static fsdp_values_t
+mlp_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    fsdp_tensor_t *x = inputs.tensor[0];
+    for (int i = 0; i < self->num_children; i++) {
+        if (i > 0)
+            x = fsdp_relu(tape, x);
+        x = fsdp_module_call1(self->child[i], tape, x);
+    }
+    return fsdp_values1(x);
+}
+
+fsdp_module_t *
+fsdp_mlp_create(const fsdp_mlp_config_t *config)
+{
+    FSDP_CHECK(config->num_layers >= 1 &&
+                   config->num_layers <= FSDP_MLP_MAX_LAYERS,
+               "an MLP of %d layers; 1 to %d are possible", config->num_layers,
+               FSDP_MLP_MAX_LAYERS);
+    fsdp_dtype_t dtype =
+        config->dtype == FSDP_DTYPE_NONE ? FSDP_FP32 : config->dtype;
+    fsdp_module_t *mlp = fsdp_module_create("", "MLP", mlp_forward, NULL, 0);
+    for (int i = 0; i < config->num_layers; i++) {
+        char *name = fsdp_format("layers.%d", i);
+        fsdp_module_add_child(mlp,
+                              fsdp_linear_create(name, config->width[i],
+                                                 config->width[i + 1], true,
+                                                 dtype, config->seed));
+        fsdp_free(name);
+    }
+    return mlp;
+}
+
+fsdp_module_t *
+fsdp_mlp_layer(fsdp_module_t *mlp, int i)
+{
+    FSDP_CHECK(i >= 0 && i < mlp->num_children, "layer %d of %d", i,
+               mlp->num_children);
+    return mlp->child[i];
+}
+
+int
+fsdp_mlp_num_layers(const fsdp_module_t *mlp)
+{
+    return mlp->num_children;
+}
+
+fsdp_tensor_t *
+fsdp_mlp_loss(fsdp_tape_t *tape, fsdp_module_t *mlp, fsdp_tensor_t *x,
+              fsdp_tensor_t *target)
+{
+    return fsdp_cross_entropy(tape, fsdp_module_call1(mlp, tape, x), target,
+                              FSDP_IGNORE_INDEX);
+}

@@ -1,0 +1,245 @@
+/* PyTorch: torch/nn/utils/clip_grad.py, clip_grad_norm_(), get_total_norm() and
+ * clip_grads_with_norm_().  There each tensor's norm is rounded, then the norm
+ * of those; here all elements go into one exact sum, which is rounded once. */
+#include "fsdp/optim.h"
+
+#include <math.h>
+
+#include "fsdp/exact_sum.h"
+#include "fsdp/fault.h"
+#include "optim/parameters.h"
+#include "tensor/kernels.h"
+
+/* The parameters, each rank's part of them, and what is known so far of the
+ * elements of one communicator's parameters: a sum, or a maximum. */
+typedef struct grads {
+    fsdp_parameter_t **parameter;
+    fsdp_local_t *local;
+    size_t count;
+    double norm_type;
+    fsdp_dtype_t dtype; /* that of the gradients; float64 if they are mixed */
+} grads_t;
+
+typedef struct partial {
+    fsdp_exact_sum_t sum;
+    double max;
+} partial_t;
+
+static void
+open_grads(grads_t *grads, fsdp_module_t *model, double norm_type)
+{
+    grads->parameter = fsdp_parameters_of(model, &grads->count);
+    grads->local =
+        fsdp_alloc(FSDP_MEM_OTHER, grads->count * sizeof *grads->local);
+    grads->norm_type = norm_type;
+    grads->dtype = FSDP_FP32;
+    for (size_t i = 0; i < grads->count; i++) {
+        fsdp_dtype_t dtype = grads->parameter[i]->dtype;
+        grads->local[i] = fsdp_parameter_local(grads->parameter[i]);
+        if (grads->local[i].grad == NULL)
+            continue;
+        FSDP_CHECK(dtype == FSDP_FP32 || dtype == FSDP_FP64,
+                   "the gradient of %s is %s; norms are for float32 and "
+                   "float64",
+                   grads->parameter[i]->name, fsdp_dtype_name(dtype));
+        if (dtype == FSDP_FP64)
+            grads->dtype = FSDP_FP64;
+    }
+}
+
+static void
+close_grads(grads_t *grads)
+{
+    fsdp_free(grads->local);
+    fsdp_free(grads->parameter);
+}
+
+/* max(max, |x|) over n elements; NaN if one is. */
+static double
+max_magnitude(fsdp_dtype_t dtype, const void *x, size_t n, double max)
+{
+    for (size_t i = 0; i < n; i++) {
+        double m = fabs(dtype == FSDP_FP64 ? ((const double *)x)[i]
+                                           : ((const float *)x)[i]);
+        max = m > max || isnan(m) ? m : max;
+    }
+    return max;
+}
+
+static void
+add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
+             const void *x, size_t n)
+{
+    if (isinf(norm_type))
+        partial->max = max_magnitude(dtype, x, n, partial->max);
+    else if (norm_type == 1 && dtype == FSDP_FP32)
+        fsdp_exact_sum_add_magnitudes_f32(&partial->sum, x, n);
+    else if (norm_type == 1)
+        fsdp_exact_sum_add_magnitudes_f64(&partial->sum, x, n);
+    else if (dtype == FSDP_FP32)
+        fsdp_exact_sum_add_squares_f32(&partial->sum, x, n);
+    else
+        fsdp_exact_sum_add_squares_f64(&partial->sum, x, n);
+}
+
+/* Adds this rank's rows of the parameters that are cut over `comm`. */
+static void
+add_parameters(partial_t *partial, const grads_t *grads,
+               const fsdp_comm_t *comm)
+{
+    for (size_t i = 0; i < grads->count; i++) {
+        const fsdp_local_t *local = &grads->local[i];
+        if (local->comm == comm && local->grad != NULL)
+            add_elements(partial, grads->norm_type, grads->parameter[i]->dtype,
+                         local->grad, local->numel);
+    }
+}
+
+/* This rank's part becomes that of all ranks of `comm`. */
+static void
+reduce(partial_t *partial, double norm_type, fsdp_comm_t *comm)
+{
+    if (fsdp_fault(FSDP_FAULT_LOCAL_NORM))
+        return;
+    if (isinf(norm_type)) {
+        fsdp_all_reduce(comm, "grad_norm", FSDP_FP64, FSDP_MAX, FSDP_ORDER_TREE,
+                        &partial->max, 1);
+        return;
+    }
+    fsdp_exact_sum_carry(&partial->sum);
+    fsdp_all_reduce(comm, "grad_norm", FSDP_INT64, FSDP_SUM, FSDP_ORDER_TREE,
+                    &partial->sum, FSDP_EXACT_WORDS);
+}
+
+static void
+merge(partial_t *into, const partial_t *other)
+{
+    fsdp_exact_sum_merge(&into->sum, &other->sum);
+    if (other->max > into->max || isnan(other->max))
+        into->max = other->max;
+}
+
+/* Has a parameter before the i-th the same communicator? */
+static bool
+seen_before(const grads_t *grads, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (grads->local[j].comm == grads->local[i].comm)
+            return true;
+    return false;
+}
+
+/* What is not cut (comm NULL) is the same on all ranks: it is added on each of
+ * them and not reduced, so it counts once.  Empty parts and parameters without
+ * a gradient take part in the reduction, as all ranks must. */
+static partial_t
+add_up(const grads_t *grads)
+{
+    partial_t total = {.max = 0}, part;
+    fsdp_exact_sum_clear(&total.sum);
+    for (size_t i = 0; i < grads->count; i++) {
+        fsdp_comm_t *comm = grads->local[i].comm;
+        if (seen_before(grads, i))
+            continue;
+        part.max = 0;
+        fsdp_exact_sum_clear(&part.sum);
+        add_parameters(&part, grads, comm);
+        if (comm != NULL)
+            reduce(&part, grads->norm_type, comm);
+        merge(&total, &part);
+    }
+    return total;
+}
+
+static double
+rounded(fsdp_dtype_t dtype, double x)
+{
+    return dtype == FSDP_FP64 ? x : (double)(float)x;
+}
+
+static double
+total_norm_of(const grads_t *grads)
+{
+    partial_t total = add_up(grads);
+    double norm = total.max;
+    if (!isinf(grads->norm_type))
+        norm = fsdp_exact_sum_round(&total.sum);
+    if (grads->norm_type == 2)
+        norm = sqrt(norm);
+    return rounded(grads->dtype, norm);
+}
+
+/* max_norm / (total + 1e-6), at most 1, as PyTorch's tensors compute it: every
+ * number is first rounded to the type, and a number divided by a tensor is the
+ * number times the tensor's reciprocal.  NaN stays NaN. */
+static double
+clip_coefficient(fsdp_dtype_t dtype, double max_norm, double total)
+{
+    double sum = rounded(dtype, total + rounded(dtype, 1e-6));
+    double reciprocal = rounded(dtype, 1 / sum);
+    double ratio = rounded(dtype, reciprocal * rounded(dtype, max_norm));
+    return ratio > 1 ? 1 : ratio;
+}
+
+/* Always multiplies, as PyTorch does to spare the question whether to. */
+static void
+scale_grads(const grads_t *grads, double coefficient)
+{
+    for (size_t i = 0; i < grads->count; i++) {
+        const fsdp_local_t *local = &grads->local[i];
+        if (local->grad != NULL)
+            fsdp_kernels(grads->parameter[i]->dtype)
+                ->scale(local->grad, coefficient, local->grad, local->numel);
+    }
+}
+
+static fsdp_status_t
+check_norm_type(double norm_type)
+{
+    if (norm_type == 1 || norm_type == 2 || norm_type == INFINITY)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_USAGE,
+                      "a gradient norm of type %g; there are 1, 2 and infinity",
+                      norm_type);
+}
+
+fsdp_status_t
+fsdp_grad_norm(fsdp_module_t *model, double norm_type, double *total_norm)
+{
+    grads_t grads;
+    fsdp_status_t status = check_norm_type(norm_type);
+    if (status != FSDP_OK)
+        return status;
+    open_grads(&grads, model, norm_type);
+    *total_norm = total_norm_of(&grads);
+    close_grads(&grads);
+    return FSDP_OK;
+}
+
+fsdp_status_t
+fsdp_clip_grad_norm_type(fsdp_module_t *model, double max_norm,
+                         double norm_type, double *total_norm)
+{
+    grads_t grads;
+    fsdp_status_t status = check_norm_type(norm_type);
+    if (status != FSDP_OK)
+        return status;
+    if (!(max_norm >= 0))
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "gradients cannot be clipped to a norm of %g; give "
+                          "0 or more",
+                          max_norm);
+    open_grads(&grads, model, norm_type);
+    double total = total_norm_of(&grads);
+    scale_grads(&grads, clip_coefficient(grads.dtype, max_norm, total));
+    close_grads(&grads);
+    if (total_norm != NULL)
+        *total_norm = total;
+    return FSDP_OK;
+}
+
+fsdp_status_t
+fsdp_clip_grad_norm(fsdp_module_t *model, double max_norm, double *total_norm)
+{
+    return fsdp_clip_grad_norm_type(model, max_norm, 2, total_norm);
+}

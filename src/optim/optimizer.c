@@ -1,0 +1,101 @@
+#include "optim/optimizer.h"
+
+#include "optim/parameters.h"
+
+fsdp_optimizer_t *
+fsdp_optimizer_create(const fsdp_optimizer_class_t *kind, int num_states,
+                      fsdp_module_t *model, double lr)
+{
+    fsdp_optimizer_t *optimizer =
+        fsdp_calloc(FSDP_MEM_OTHER, sizeof *optimizer);
+    fsdp_parameter_t **list = fsdp_parameters_of(model, &optimizer->num_slots);
+    optimizer->kind = kind;
+    optimizer->num_states = num_states;
+    optimizer->lr = lr;
+    optimizer->slot = fsdp_calloc(FSDP_MEM_OTHER, optimizer->num_slots *
+                                                      sizeof *optimizer->slot);
+    for (size_t i = 0; i < optimizer->num_slots; i++)
+        optimizer->slot[i].parameter = list[i];
+    fsdp_free(list);
+    return optimizer;
+}
+
+void
+fsdp_optimizer_destroy(fsdp_optimizer_t **optimizer)
+{
+    fsdp_optimizer_t *o = *optimizer;
+    if (o == NULL)
+        return;
+    for (size_t i = 0; i < o->num_slots; i++)
+        for (int s = 0; s < o->num_states; s++)
+            fsdp_free(o->slot[i].state[s]);
+    fsdp_free(o->slot);
+    fsdp_free(o);
+    *optimizer = NULL;
+}
+
+static void
+make_states(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
+            const fsdp_local_t *local)
+{
+    size_t bytes =
+        local->padded_numel * fsdp_dtype_size(slot->parameter->dtype);
+    for (int s = 0; s < optimizer->num_states; s++)
+        slot->state[s] = fsdp_calloc(FSDP_MEM_OPTIMIZER, bytes);
+}
+
+/* A rank whose part is empty counts the step all the same, as PyTorch's state
+ * of an empty shard does, so that the count is one number for all ranks. */
+void
+fsdp_optimizer_step(fsdp_optimizer_t *optimizer)
+{
+    for (size_t i = 0; i < optimizer->num_slots; i++) {
+        fsdp_slot_t *slot = &optimizer->slot[i];
+        if (!slot->parameter->requires_grad)
+            continue;
+        fsdp_local_t local = fsdp_parameter_local(slot->parameter);
+        if (local.grad == NULL)
+            continue;
+        if (slot->step++ == 0)
+            make_states(optimizer, slot, &local);
+        optimizer->kind->update(optimizer, slot, &local);
+    }
+}
+
+void
+fsdp_optimizer_zero_grad(fsdp_optimizer_t *optimizer)
+{
+    for (size_t i = 0; i < optimizer->num_slots; i++)
+        fsdp_parameter_local_zero_grad(optimizer->slot[i].parameter);
+}
+
+void
+fsdp_optimizer_set_lr(fsdp_optimizer_t *optimizer, double lr)
+{
+    optimizer->lr = lr;
+}
+
+double
+fsdp_optimizer_get_lr(const fsdp_optimizer_t *optimizer)
+{
+    return optimizer->lr;
+}
+
+const char *
+fsdp_optimizer_state_name(const fsdp_optimizer_t *optimizer, int i)
+{
+    bool known = i >= 0 && i < optimizer->num_states;
+    return known ? optimizer->kind->state_name[i] : NULL;
+}
+
+void *
+fsdp_optimizer_state(fsdp_optimizer_t *optimizer,
+                     const fsdp_parameter_t *parameter, int i)
+{
+    if (i < 0 || i >= optimizer->num_states)
+        return NULL;
+    for (size_t p = 0; p < optimizer->num_slots; p++)
+        if (optimizer->slot[p].parameter == parameter)
+            return optimizer->slot[p].state[i];
+    return NULL;
+}

@@ -1,2 +1,5 @@
 ## src/checkpoint: sources and private headers, all of which go into the library.
-libfsdp_la_SOURCES +=
+libfsdp_la_SOURCES += \
+    %D%/model_file.h \
+    %D%/model_load.c \
+    %D%/model_save.c

@@ -1,0 +1,260 @@
+/* Reading all parameters of a model from one file. */
+#include "fsdp/model_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/model_file.h"
+#include "fsdp/memory.h"
+#include "fsdp/tensor.h"
+
+/* ---- names -------------------------------------------------------------- */
+
+static const char prefix[] = "transformer.";
+enum { PREFIX_LENGTH = sizeof prefix - 1 };
+
+/* The name without the prefix: two names are of the same tensor if this is
+ * the same. */
+static const char *
+bare_name(const char *name)
+{
+    return strncmp(name, prefix, PREFIX_LENGTH) == 0 ? name + PREFIX_LENGTH
+                                                     : name;
+}
+
+static bool
+ends_with(const char *name, const char *end)
+{
+    size_t length = strlen(name), n = strlen(end);
+    return length >= n && strcmp(name + length - n, end) == 0;
+}
+
+static fsdp_parameter_t *
+find_parameter(const fsdp_parameter_list_t *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(bare_name(list->parameter[i]->name), bare_name(name)) == 0)
+            return list->parameter[i];
+    return NULL;
+}
+
+/* NULL if there is none; *twice is set if the file has it with the prefix and
+ * without. */
+static const fsdp_safetensors_entry_t *
+find_entry(const fsdp_safetensors_t *file, const char *name, bool *twice)
+{
+    char *full = fsdp_format("%s%s", prefix, bare_name(name));
+    const fsdp_safetensors_entry_t *bare =
+        fsdp_safetensors_find(file, bare_name(name));
+    const fsdp_safetensors_entry_t *with = fsdp_safetensors_find(file, full);
+    fsdp_free(full);
+    *twice = bare != NULL && with != NULL;
+    return bare != NULL ? bare : with;
+}
+
+/* ---- shapes ------------------------------------------------------------- */
+
+enum { SHAPE_TEXT = 24 * FSDP_SAFETENSORS_MAX_DIMS };
+
+/* "[7, 5]" */
+static void
+format_shape(const uint64_t *shape, int ndim, char text[SHAPE_TEXT])
+{
+    size_t length = (size_t)snprintf(text, SHAPE_TEXT, "[");
+    for (int d = 0; d < ndim; d++)
+        length += (size_t)snprintf(text + length, SHAPE_TEXT - length, "%s%ju",
+                                   d > 0 ? ", " : "", (uintmax_t)shape[d]);
+    snprintf(text + length, SHAPE_TEXT - length, "]");
+}
+
+static bool
+same_shape(const fsdp_parameter_t *parameter,
+           const fsdp_safetensors_entry_t *entry)
+{
+    if (parameter->ndim != entry->ndim)
+        return false;
+    for (int d = 0; d < entry->ndim; d++)
+        if (parameter->shape[d] != entry->shape[d])
+            return false;
+    return true;
+}
+
+static fsdp_status_t
+wrong_shape(const char *path, const fsdp_parameter_t *parameter,
+            const fsdp_safetensors_entry_t *entry)
+{
+    char have[SHAPE_TEXT], need[SHAPE_TEXT];
+    uint64_t shape[FSDP_MAX_DIMS];
+    for (int d = 0; d < parameter->ndim; d++)
+        shape[d] = parameter->shape[d];
+    format_shape(entry->shape, entry->ndim, have);
+    format_shape(shape, parameter->ndim, need);
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "%s: tensor %s has the shape %s, the model needs %s; is "
+                      "the file of a model of other sizes?",
+                      path, entry->name, have, need);
+}
+
+/* ---- what the file must hold -------------------------------------------- */
+
+static bool
+is_floating(fsdp_dtype_t dtype)
+{
+    return dtype == FSDP_FP32 || dtype == FSDP_FP64 || dtype == FSDP_BF16 ||
+           dtype == FSDP_FP16;
+}
+
+static fsdp_status_t
+check_parameter(const char *path, const fsdp_safetensors_t *file,
+                const fsdp_parameter_t *parameter)
+{
+    bool twice;
+    const fsdp_safetensors_entry_t *entry =
+        find_entry(file, parameter->name, &twice);
+    if (entry == NULL)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "%s: tensor %s is missing; is the file of another "
+                          "model?",
+                          path, parameter->name);
+    if (twice)
+        return fsdp_error(
+            FSDP_ERR_INPUT,
+            "%s: tensor %s is there twice, with the prefix \"%s\" "
+            "and without",
+            path, bare_name(parameter->name), prefix);
+    if (!same_shape(parameter, entry))
+        return wrong_shape(path, parameter, entry);
+    if (!is_floating(entry->dtype))
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "%s: tensor %s is of type %s; a parameter is of a "
+                          "floating type",
+                          path, entry->name, fsdp_dtype_name(entry->dtype));
+    return FSDP_OK;
+}
+
+/* Files of GPT-2 hold more than its parameters: the head, even if it is tied to
+ * the embedding and so no parameter of its own; in old ones the causal mask. */
+static fsdp_status_t
+check_superfluous(const char *path, const fsdp_parameter_list_t *list,
+                  const fsdp_safetensors_entry_t *entry)
+{
+    if (ends_with(entry->name, ".attn.bias") ||
+        ends_with(entry->name, ".attn.masked_bias"))
+        return FSDP_OK;
+    if (strcmp(bare_name(entry->name), "lm_head.weight") == 0) {
+        fsdp_parameter_t *tied = find_parameter(list, "wte.weight");
+        if (tied != NULL)
+            return same_shape(tied, entry) ? FSDP_OK
+                                           : wrong_shape(path, tied, entry);
+    }
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "%s: tensor %s is superfluous, the model has no such "
+                      "parameter; is the file of another model?",
+                      path, entry->name);
+}
+
+static fsdp_status_t
+check_contents(const char *path, const fsdp_safetensors_t *file,
+               const fsdp_parameter_list_t *list)
+{
+    fsdp_status_t status = FSDP_OK;
+    for (size_t i = 0; i < list->count && status == FSDP_OK; i++)
+        status = check_parameter(path, file, list->parameter[i]);
+    for (size_t i = 0; i < fsdp_safetensors_count(file); i++) {
+        const fsdp_safetensors_entry_t *entry = fsdp_safetensors_entry(file, i);
+        if (status == FSDP_OK && find_parameter(list, entry->name) == NULL)
+            status = check_superfluous(path, list, entry);
+    }
+    return status;
+}
+
+/* ---- loading ------------------------------------------------------------ */
+
+/* This rank's rows, some elements at a time if they must be converted. */
+static fsdp_status_t
+load_parameter(const fsdp_safetensors_t *file, fsdp_parameter_t *parameter)
+{
+    enum { CHUNK = 1 << 16 };
+    bool twice;
+    const fsdp_safetensors_entry_t *entry =
+        find_entry(file, parameter->name, &twice);
+    fsdp_local_t local = fsdp_parameter_local(parameter);
+    size_t begin = local.begin * fsdp_parameter_row_numel(parameter);
+    size_t size = fsdp_dtype_size(parameter->dtype);
+    fsdp_status_t status = FSDP_OK;
+
+    if (entry->dtype == parameter->dtype)
+        return fsdp_safetensors_read(file, entry, begin, local.numel,
+                                     local.data);
+    void *piece =
+        fsdp_alloc(FSDP_MEM_OTHER, CHUNK * fsdp_dtype_size(entry->dtype));
+    for (size_t at = 0; at < local.numel && status == FSDP_OK; at += CHUNK) {
+        size_t n = local.numel - at < CHUNK ? local.numel - at : CHUNK;
+        status = fsdp_safetensors_read(file, entry, begin + at, n, piece);
+        if (status == FSDP_OK)
+            fsdp_convert(entry->dtype, piece, parameter->dtype,
+                         (char *)local.data + at * size, n);
+    }
+    fsdp_free(piece);
+    return status;
+}
+
+/* A head that is tied to the embedding must not differ from it in the file: it
+ * would be lost without a word.  Each rank looks at its own rows. */
+static fsdp_status_t
+check_tied_head(const char *path, const fsdp_safetensors_t *file,
+                const fsdp_parameter_list_t *list)
+{
+    bool twice, same = true;
+    fsdp_status_t status = FSDP_OK;
+    fsdp_parameter_t *tied = find_parameter(list, "wte.weight");
+    const fsdp_safetensors_entry_t *head =
+        find_entry(file, "lm_head.weight", &twice);
+    if (tied == NULL || head == NULL || find_parameter(list, head->name))
+        return FSDP_OK;
+    const fsdp_safetensors_entry_t *wte = find_entry(file, tied->name, &twice);
+    fsdp_local_t local = fsdp_parameter_local(tied);
+    size_t row = fsdp_parameter_row_numel(tied);
+    size_t bytes = row * fsdp_dtype_size(wte->dtype);
+    char *two = fsdp_alloc(FSDP_MEM_OTHER, 2 * bytes);
+
+    same = head->dtype == wte->dtype;
+    for (size_t r = 0; r < local.rows && same && status == FSDP_OK; r++) {
+        size_t at = (local.begin + r) * row;
+        status = fsdp_safetensors_read(file, wte, at, row, two);
+        if (status == FSDP_OK)
+            status = fsdp_safetensors_read(file, head, at, row, two + bytes);
+        same = status != FSDP_OK || memcmp(two, two + bytes, bytes) == 0;
+    }
+    fsdp_free(two);
+    if (!same)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "%s: %s differs from %s, but the head of this model "
+                          "is the embedding; build it with an untied head",
+                          path, head->name, wte->name);
+    return status;
+}
+
+/* Nothing is changed before all ranks have seen a file that fits. */
+fsdp_status_t
+fsdp_model_load(fsdp_module_t *model, fsdp_comm_t *comm, const char *path)
+{
+    fsdp_parameter_list_t list = fsdp_parameter_list_of(model);
+    fsdp_safetensors_t *file = NULL;
+    fsdp_status_t status = fsdp_safetensors_open(path, &file);
+    if (status == FSDP_OK)
+        status = check_contents(path, file, &list);
+    if (status == FSDP_OK)
+        status = check_tied_head(path, file, &list);
+    status = fsdp_agree_if_several(comm, status);
+
+    if (status == FSDP_OK) {
+        for (size_t i = 0; i < list.count && status == FSDP_OK; i++)
+            status = load_parameter(file, list.parameter[i]);
+        status = fsdp_agree_if_several(comm, status);
+    }
+    if (file != NULL)
+        fsdp_safetensors_close(&file);
+    fsdp_free(list.parameter);
+    return status;
+}

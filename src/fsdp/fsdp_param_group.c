@@ -186,7 +186,8 @@ reduce_grads(fsdp_param_group_t *group, fsdp_param_t **with_grad,
         factor = fsdp_comm_size(group->comm);
     /* The group before frees its buffers now: one reduction is in flight. */
     fsdp_foreach_reduce_finish(&ctx->reduce_scatter_state);
-    emit(group, FSDP_EVENT_REDUCE_SCATTER);
+    if (fsdp_comm_size(group->comm) > 1)
+        emit(group, FSDP_EVENT_REDUCE_SCATTER);
     ctx->reduce_scatter_state =
         fsdp_foreach_reduce(group->comm, group->module_fqn, with_grad,
                             num_with_grad, group->reduce_order, factor);

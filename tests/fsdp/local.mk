@@ -1,3 +1,7 @@
 ## Suites of src/fsdp, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+suites += \
+    %D%/test_events
+
+fsdp_net = %D%/net.c %D%/net.h
+%C%_test_events_SOURCES = %D%/test_events.c $(fsdp_net)

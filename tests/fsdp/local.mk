@@ -1,7 +1,9 @@
 ## Suites of src/fsdp, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
-    %D%/test_events
+    %D%/test_events \
+    %D%/test_parity
 
 fsdp_net = %D%/net.c %D%/net.h
 %C%_test_events_SOURCES = %D%/test_events.c $(fsdp_net)
+%C%_test_parity_SOURCES = %D%/test_parity.c $(fsdp_net)

@@ -1,3 +1,10 @@
 ## Suites of src/optim, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+suites += \
+    %D%/test_clip \
+    %D%/test_schedule \
+    %D%/test_steps
+
+given = %D%/given.c %D%/given.h
+%C%_test_clip_SOURCES = %D%/test_clip.c $(given)
+%C%_test_steps_SOURCES = %D%/test_steps.c $(given)

@@ -1,0 +1,273 @@
+/* A table of numbers with a class in one column. */
+
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "fsdp/memory.h"
+#include "fsdp/random.h"
+
+enum { MAX_CLASSES = 65536 };
+
+/* A file while it is read. */
+typedef struct reader {
+    const char *path;
+    char *at;       /**< what has not been read yet                        */
+    size_t line;    /**< of `at`, from 1                                   */
+    size_t columns; /**< of the first row of numbers; 0: none yet          */
+    double *cell;   /**< [rows, columns]                                   */
+    size_t rows, room;
+    locale_t c_locale; /**< so that a decimal comma never counts             */
+} reader_t;
+
+static fsdp_status_t
+bad_field(const reader_t *reader, size_t column, const char *what)
+{
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "data file %s, line %zu, column %zu: %s; a CSV file of "
+                      "plain numbers is needed",
+                      reader->path, reader->line, column + 1, what);
+}
+
+/* The next field of the line; *end is the character after it.  False if it is
+ * no number at all. */
+static bool
+parse_number(const reader_t *reader, char *field, size_t length, double *value)
+{
+    char saved = field[length], *end;
+    field[length] = '\0';
+    *value = strtod_l(field, &end, reader->c_locale);
+    bool good = end != field;
+    while (*end == ' ' || *end == '\t')
+        end++;
+    good = good && *end == '\0' && strpbrk(field, "xX") == NULL;
+    field[length] = saved;
+    return good;
+}
+
+static void
+make_room(reader_t *reader, size_t columns)
+{
+    size_t needed = (reader->rows + 1) * columns;
+    if (needed <= reader->room)
+        return;
+    size_t room = 2 * needed + 1024;
+    double *grown = fsdp_alloc(FSDP_MEM_OTHER, room * sizeof *grown);
+    if (reader->rows > 0)
+        memcpy(grown, reader->cell, reader->rows * columns * sizeof *grown);
+    fsdp_free(reader->cell);
+    reader->cell = grown;
+    reader->room = room;
+}
+
+static size_t
+count_fields(const char *line, size_t length)
+{
+    size_t fields = 1;
+    for (size_t i = 0; i < length; i++)
+        fields += line[i] == ',';
+    return fields;
+}
+
+static fsdp_status_t
+parse_row(reader_t *reader, char *line, size_t length)
+{
+    size_t columns = count_fields(line, length);
+    if (reader->columns == 0)
+        reader->columns = columns;
+    if (columns != reader->columns)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s, line %zu has %zu columns, the first "
+                          "row has %zu; every row needs the same number",
+                          reader->path, reader->line, columns, reader->columns);
+    make_room(reader, columns);
+    double *cell = reader->cell + reader->rows * columns;
+    for (size_t c = 0; c < columns; c++) {
+        size_t n = strcspn(line, ",\r\n");
+        if (!parse_number(reader, line, n, &cell[c]))
+            return bad_field(reader, c,
+                             n == 0 ? "an empty field"
+                                    : "text instead of a number");
+        if (!isfinite(cell[c]))
+            return bad_field(reader, c, "NaN, infinity or too large a number");
+        line += n + 1;
+    }
+    reader->rows++;
+    return FSDP_OK;
+}
+
+/* A first line whose first field is no number names the columns. */
+static bool
+is_header(const reader_t *reader, char *line)
+{
+    double ignored;
+    return reader->line == 1 &&
+           !parse_number(reader, line, strcspn(line, ",\r\n"), &ignored);
+}
+
+static fsdp_status_t
+parse_lines(reader_t *reader, size_t length)
+{
+    char *end = reader->at + length;
+    fsdp_status_t status = FSDP_OK;
+    if (strncmp(reader->at, "\xef\xbb\xbf", 3) == 0) /* byte-order mark */
+        reader->at += 3;
+    for (reader->line = 1; reader->at < end && status == FSDP_OK;
+         reader->line++) {
+        char *line = reader->at;
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((stop != NULL ? stop : end) - line);
+        reader->at = line + n + 1;
+        if (memchr(line, '\0', n) != NULL)
+            return bad_field(reader, 0, "a zero byte");
+        if (n > 0 && line[n - 1] == '\r')
+            n--;
+        if (n > 0 && !is_header(reader, line))
+            status = parse_row(reader, line, n);
+    }
+    return status;
+}
+
+/* ---- from cells to a data set ------------------------------------------- */
+
+static fsdp_status_t
+take_label(fsdp_dataset_t *d, const reader_t *reader, size_t row, size_t column)
+{
+    double value = reader->cell[row * reader->columns + column];
+    if (value != floor(value) || value < 0 || value >= MAX_CLASSES)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s, row %zu: the label in column %zu is "
+                          "%g; labels are whole numbers from 0 (see "
+                          "--label-column)",
+                          reader->path, row + 1, column + 1, value);
+    d->label[row] = (int32_t)value;
+    if ((size_t)value + 1 > d->classes)
+        d->classes = (size_t)value + 1;
+    return FSDP_OK;
+}
+
+static void
+take_features(fsdp_dataset_t *d, const reader_t *reader, size_t row,
+              size_t label_column)
+{
+    double *to = d->value + row * d->features;
+    for (size_t c = 0; c < reader->columns; c++)
+        if (c != label_column)
+            *to++ = reader->cell[row * reader->columns + c];
+}
+
+/* About one row in five is held out, by a hash of its number. */
+static void
+deal_rows(fsdp_dataset_t *d, size_t rows)
+{
+    for (int s = 0; s < 2; s++)
+        d->row[s] = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->row[s]);
+    for (size_t r = 0; r < rows; r++) {
+        uint32_t word = fsdp_random_word(0, FSDP_RANDOM_DATA, 99, 0, r);
+        fsdp_split_t split = word % 5 == 0 ? FSDP_VALIDATION : FSDP_TRAIN;
+        d->row[split][d->count[split]++] = r;
+    }
+}
+
+static void
+scale_features(fsdp_dataset_t *d, size_t rows)
+{
+    double largest = 0;
+    for (size_t i = 0; i < d->count[FSDP_TRAIN]; i++) {
+        const double *v = d->value + d->row[FSDP_TRAIN][i] * d->features;
+        for (size_t c = 0; c < d->features; c++)
+            largest = fmax(largest, fabs(v[c]));
+    }
+    if (largest == 0)
+        return;
+    for (size_t i = 0; i < rows * d->features; i++)
+        d->value[i] /= largest;
+}
+
+static void
+measure_entropy(fsdp_dataset_t *d)
+{
+    size_t *counts = fsdp_calloc(FSDP_MEM_OTHER, d->classes * sizeof *counts);
+    for (size_t i = 0; i < d->count[FSDP_TRAIN]; i++)
+        counts[d->label[d->row[FSDP_TRAIN][i]]]++;
+    d->entropy = fsdp_data_entropy(counts, d->classes);
+    fsdp_free(counts);
+}
+
+static fsdp_status_t
+take_cells(fsdp_dataset_t *d, const reader_t *reader, int label_column)
+{
+    size_t rows = reader->rows, columns = reader->columns;
+    size_t label = label_column < 0 ? columns - 1 : (size_t)label_column;
+    fsdp_status_t status = FSDP_OK;
+    if (label >= columns || columns < 2)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s has %zu columns; a label in column "
+                          "%zu and at least one feature are needed",
+                          reader->path, columns, label + 1);
+    d->features = columns - 1;
+    d->value =
+        fsdp_alloc(FSDP_MEM_OTHER, rows * d->features * sizeof *d->value);
+    d->label = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->label);
+    for (size_t r = 0; r < rows && status == FSDP_OK; r++) {
+        status = take_label(d, reader, r, label);
+        take_features(d, reader, r, label);
+    }
+    if (status != FSDP_OK)
+        return status;
+    deal_rows(d, rows);
+    if (d->count[FSDP_TRAIN] == 0 || d->count[FSDP_VALIDATION] == 0)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s is too short: %zu rows do not make a "
+                          "training and a held-out part",
+                          reader->path, rows);
+    scale_features(d, rows);
+    measure_entropy(d);
+    return FSDP_OK;
+}
+
+fsdp_status_t
+fsdp_dataset_open_csv(const char *path, int label_column,
+                      fsdp_dataset_t **dataset)
+{
+    reader_t reader = {.path = path};
+    char *text;
+    size_t length;
+    *dataset = NULL;
+    fsdp_status_t status = fsdp_data_read_file(path, &text, &length);
+    if (status != FSDP_OK)
+        return status;
+
+    fsdp_dataset_t *d = fsdp_calloc(FSDP_MEM_OTHER, sizeof *d);
+    reader.at = text;
+    reader.c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    status = parse_lines(&reader, length);
+    if (status == FSDP_OK && reader.rows == 0)
+        status = fsdp_error(FSDP_ERR_INPUT,
+                            "data file %s has no row of "
+                            "numbers",
+                            path);
+    if (status == FSDP_OK)
+        status = take_cells(d, &reader, label_column);
+    freelocale(reader.c_locale);
+    fsdp_free(reader.cell);
+    fsdp_free(text);
+    if (status != FSDP_OK)
+        fsdp_dataset_close(&d);
+    *dataset = d;
+    return status;
+}
+
+void
+fsdp_dataset_csv_sample(const fsdp_dataset_t *dataset, fsdp_split_t split,
+                        size_t number, double *features, int32_t *label)
+{
+    FSDP_CHECK(dataset->value != NULL && number < dataset->count[split],
+               "row %zu of a table with %zu", number, dataset->count[split]);
+    size_t row = dataset->row[split][number];
+    memcpy(features, dataset->value + row * dataset->features,
+           dataset->features * sizeof *features);
+    *label = dataset->label[row];
+}

@@ -1,1 +1,9 @@
-## The tutorials see the public headers only.
+## The tutorials see the public headers only.  `make check` runs each as it
+## would be run by hand, on every number of ranks.
+tutorials = %D%/01_first_run
+
+check_PROGRAMS += $(tutorials)
+TESTS += $(tutorials)
+
+%C%_01_first_run_CPPFLAGS = -I$(top_srcdir)/include
+%C%_01_first_run_LDADD = libfsdp.la

@@ -62,7 +62,9 @@ mpi_advance(fsdp_work_t *work)
                                            fsdp_work_request(work)),
                             "MPI_Iallreduce");
     }
-    fsdp_work_count_bytes(work, 2 * (bytes - fsdp_rows_bytes(&work->rows, 0)));
+    /* As the exchange above would send; MPI's way is not known. */
+    fsdp_work_count_bytes(work,
+                          2 * (size_t)(work->comm->size - 1) * work->rows.row);
     return false;
 }
 

@@ -62,7 +62,7 @@ fp16_of_float(float x)
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     if (magnitude > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
-    if (magnitude >= 0x477ff000) /* half way to 2^16 or beyond */
+    if (magnitude >= 0x47800000) /* 2^16; what rounds to it comes below */
         return (uint16_t)(sign | 0x7c00);
     if (magnitude < 0x38800000) { /* below 2^-14: let the FPU round to 2^-24 */
         float sum = float_of_bits(magnitude) + 0.5f;

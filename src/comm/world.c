@@ -13,6 +13,7 @@
 /* Not from fsdp_alloc(): it lives longer than any block that may be counted. */
 static fsdp_comm_t world;
 static bool initialized;
+static pid_t process; /* that called fsdp_init(); children may exit */
 
 /* ---- ways out ----------------------------------------------------------- */
 
@@ -103,6 +104,16 @@ set_tag_limit(void)
     fsdp_comm_tag_limit = found ? *limit : 32767;
 }
 
+/* The launcher ends the others when a rank is gone, but if its exit status was
+ * 0 it may call the whole run a success. */
+static void
+refuse_early_exit(void)
+{
+    if (initialized && getpid() == process)
+        fsdp_die(FSDP_EXIT_FAULT, "exit() without fsdp_finalize(): the other "
+                                  "ranks would wait for this one");
+}
+
 void
 fsdp_init(int *argc, char ***argv)
 {
@@ -123,6 +134,8 @@ fsdp_init(int *argc, char ***argv)
     fsdp_comm_open(&world, MPI_COMM_WORLD, "world");
     fsdp_watchdog_create();
     initialized = true;
+    process = getpid();
+    FSDP_CHECK(atexit(refuse_early_exit) == 0, "no more exit handlers");
 }
 
 void

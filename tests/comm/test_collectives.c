@@ -186,7 +186,28 @@ START_TEST(all_reduce)
 }
 END_TEST
 
-/* Negative numbers too, and a NaN of any rank is everybody's. */
+/* Three numbers, -2 - rank and up, the second a NaN on rank `odd` if there is
+ * such a rank; the NaN of any rank is everybody's. */
+static bool
+extremes_case(fsdp_dtype_t dtype, fsdp_reduce_op_t op, int odd)
+{
+    double lowest = op == FSDP_MIN ? -1.0 - size : -2.0;
+    void *data = bordered(3 * fsdp_dtype_size(dtype));
+    bool good = true;
+    for (size_t i = 0; i < 3; i++)
+        element_set(dtype, data, i, -2.0 - rank + (double)i);
+    if (rank == odd)
+        element_set(dtype, data, 1, NAN);
+    fsdp_all_reduce(world, "u", dtype, op, FSDP_ORDER_TREE, data, 3);
+    for (size_t i = 0; i < 3; i++) {
+        double x = element_get(dtype, data, i);
+        good =
+            good && (odd >= 0 && i == 1 ? isnan(x) : x == lowest + (double)i);
+    }
+    free(data);
+    return good;
+}
+
 START_TEST(extremes)
 {
     world = fsdp_comm_world();
@@ -196,27 +217,9 @@ START_TEST(extremes)
     for (int d = 0; d < SUMMED_DTYPES; d++) {
         fsdp_dtype_t dtype = all_dtypes[d];
         bool has_nan = dtype != FSDP_INT32 && dtype != FSDP_INT64;
-        double low[3], high[3];
-        for (size_t i = 0; i < 3; i++) {
-            double x = -2.0 - rank + (double)i;
-            element_set(dtype, low, i, x);
-            element_set(dtype, high, i, x);
-        }
-        if (has_nan && rank == size - 1) {
-            element_set(dtype, low, 1, NAN);
-            element_set(dtype, high, 1, NAN);
-        }
-        fsdp_all_reduce(world, "u", dtype, FSDP_MIN, FSDP_ORDER_TREE, low, 3);
-        fsdp_all_reduce(world, "u", dtype, FSDP_MAX, FSDP_ORDER_TREE, high, 3);
-        for (size_t i = 0; i < 3; i++) {
-            double l = element_get(dtype, low, i);
-            double h = element_get(dtype, high, i);
-            if (has_nan && i == 1)
-                good = good && isnan(l) && isnan(h);
-            else
-                good = good && l == -1.0 - size + (double)i &&
-                       h == -2.0 + (double)i;
-        }
+        for (int odd = -1; odd < (has_nan ? size : 0); odd++)
+            good = extremes_case(dtype, FSDP_MIN, odd) &&
+                   extremes_case(dtype, FSDP_MAX, odd) && good;
     }
     mck_assert(good);
 }

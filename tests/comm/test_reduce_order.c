@@ -203,11 +203,21 @@ START_TEST(orders_differ)
 }
 END_TEST
 
-/* All 65,536 patterns of a small float meet others: subnormals, infinities,
- * NaN, sums that overflow or tie.  All NaN count as equal. */
+/* Pattern i of rank r: each rank meets all 65,536 in another order; in the
+ * second half the exponents are 0 and 1 only. */
+static uint16_t
+pattern(int r, size_t i, int fraction_bits)
+{
+    uint16_t bits = (uint16_t)(i * (2 * (size_t)r + 1) + (size_t)r * 40503);
+    uint16_t tiny = (uint16_t)(0x8000 | ((2 << fraction_bits) - 1));
+    return i < 65536 ? bits : bits & tiny;
+}
+
+/* Subnormals, infinities, NaN, sums that overflow or tie, against each other.
+ * All NaN count as equal. */
 START_TEST(every_small_float)
 {
-    enum { COUNT = 65536 };
+    enum { COUNT = 2 * 65536 };
     int fraction_bits = _i == 0 ? 7 : 10;
     fsdp_dtype_t dtype = _i == 0 ? FSDP_BF16 : FSDP_FP16;
     uint16_t *data = bordered(COUNT * sizeof *data);
@@ -215,13 +225,12 @@ START_TEST(every_small_float)
     bool good = true;
     set_up();
     for (size_t i = 0; i < COUNT; i++)
-        data[i] = (uint16_t)(i * (2 * (size_t)rank + 1) + (size_t)rank * 40503);
+        data[i] = pattern(rank, i, fraction_bits);
     fsdp_all_reduce(world, "u", dtype, FSDP_SUM, FSDP_ORDER_TREE, data, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         for (int r = 0; r < size; r++)
-            terms[r] = small_float_value(
-                (uint16_t)(i * (2 * (size_t)r + 1) + (size_t)r * 40503),
-                fraction_bits);
+            terms[r] =
+                small_float_value(pattern(r, i, fraction_bits), fraction_bits);
         double expected = sum_of_tree(dtype, terms);
         double got = small_float_value(data[i], fraction_bits);
         good =

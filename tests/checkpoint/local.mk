@@ -1,3 +1,11 @@
 ## Suites of src/checkpoint, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+suites += \
+    %D%/test_model_load \
+    %D%/test_model_save
+
+model_case = \
+    %D%/model_case.c %D%/model_case.h \
+    tests/optim/given.c tests/optim/given.h
+%C%_test_model_load_SOURCES = %D%/test_model_load.c $(model_case)
+%C%_test_model_save_SOURCES = %D%/test_model_save.c $(model_case)

@@ -2,9 +2,11 @@
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
     %D%/test_clip \
+    %D%/test_golden \
     %D%/test_schedule \
     %D%/test_steps
 
 given = %D%/given.c %D%/given.h
 %C%_test_clip_SOURCES = %D%/test_clip.c $(given)
+%C%_test_golden_SOURCES = %D%/test_golden.c $(given)
 %C%_test_steps_SOURCES = %D%/test_steps.c $(given)

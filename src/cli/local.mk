@@ -1,6 +1,14 @@
 ## src/cli: the program `fsdp`.
-if HAVE_CLI
 bin_PROGRAMS += fsdp
-fsdp_SOURCES  = %D%/main.c
-fsdp_LDADD    = libfsdp.la
-endif
+fsdp_SOURCES = \
+    %D%/cli.h \
+    %D%/common.c \
+    %D%/doctor.c \
+    %D%/generate.c \
+    %D%/main.c \
+    %D%/option_table.c %D%/option_table.h \
+    %D%/options.c \
+    %D%/report.c %D%/report.h \
+    %D%/task.c %D%/task.h \
+    %D%/train.c
+fsdp_LDADD = libfsdp.la

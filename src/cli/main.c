@@ -1,0 +1,129 @@
+/* fsdp: the program with its commands. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void
+print_help(FILE *out)
+{
+    fputs("usage: [mpirun -n RANKS] fsdp COMMAND [OPTION]...\n\n"
+          "  train      train a model on a file, sharded; --verify proves it\n"
+          "             equal to unsharded training, bit for bit\n"
+          "  generate   write text with a trained model\n"
+          "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
+          "  help       this text; fsdp COMMAND --help lists the options\n\n"
+          "Exit status: 0 all well, 1 the verification failed, 2 bad usage or\n"
+          "input, 3 a fault at run time.\n",
+          out);
+}
+
+static void
+print_faults(FILE *out)
+{
+    for (int k = 1; k < FSDP_FAULT_COUNT; k++)
+        fprintf(out, "%-20s %s\n", fsdp_fault_name((fsdp_fault_kind_t)k),
+                fsdp_fault_text((fsdp_fault_kind_t)k));
+}
+
+/* Before MPI has started: the launcher tells which process this is. */
+static bool
+is_first_process(void)
+{
+    static const char *const variables[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK",
+                                            "PMIX_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *rank = getenv(variables[i]);
+        if (rank != NULL)
+            return strcmp(rank, "0") == 0;
+    }
+    return true;
+}
+
+static cli_command_t
+find_command(const char *name)
+{
+    if (strcmp(name, "train") == 0)
+        return CLI_TRAIN;
+    if (strcmp(name, "generate") == 0)
+        return CLI_GENERATE;
+    return strcmp(name, "doctor") == 0 ? CLI_DOCTOR : 0;
+}
+
+/* What needs no MPI; -1: there is more to do. */
+static int
+without_mpi(cli_command_t command, const cli_options_t *options, bool help,
+            fsdp_status_t status)
+{
+    FILE *out = is_first_process() ? stdout : NULL;
+    if (status != FSDP_OK) {
+        if (out != NULL)
+            fprintf(stderr, "fsdp: %s\n", fsdp_error_message());
+        return fsdp_status_exit_code(status);
+    }
+    if (help && out != NULL)
+        cli_print_command_help(command, out);
+    if (help)
+        return 0;
+    if (options->inject == NULL || strcmp(options->inject, "list") != 0)
+        return -1;
+    if (out != NULL)
+        print_faults(out);
+    return 0;
+}
+
+static int
+run(cli_command_t command, int *argc, char ***argv,
+    const cli_options_t *options)
+{
+    fsdp_init(argc, argv);
+    fsdp_comm_set_timeout(options->timeout);
+    fsdp_status_t status = command == CLI_TRAIN      ? cli_train(options)
+                           : command == CLI_GENERATE ? cli_generate(options)
+                                                     : cli_doctor(options);
+    bool said = cli_speaks() && (fflush(stdout) != 0 || ferror(stdout));
+    if (said)
+        fsdp_error(FSDP_ERR_IO, "standard output cannot be written; is the "
+                                "disk full or the pipe closed?");
+    fsdp_status_t heard =
+        fsdp_comm_agree(fsdp_comm_world(), said ? FSDP_ERR_IO : FSDP_OK);
+    if (status == FSDP_OK)
+        status = heard;
+    if (status != FSDP_OK && status != FSDP_ERR_VERIFY && cli_speaks())
+        fprintf(stderr, "fsdp: %s\n", fsdp_error_message());
+    fsdp_finalize();
+    return fsdp_status_exit_code(status);
+}
+
+int
+main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 ||
+        strcmp(name, "-h") == 0) {
+        if (is_first_process())
+            print_help(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) {
+        if (is_first_process())
+            printf("fsdp (%s)\n", PACKAGE_STRING);
+        return 0;
+    }
+    cli_command_t command = find_command(name);
+    cli_options_t options;
+    bool help = false;
+    fsdp_status_t status = FSDP_OK;
+    if (command == 0)
+        status = fsdp_error(FSDP_ERR_USAGE,
+                            name[0] != '\0'
+                                ? "unknown command \"%s\"; fsdp help lists them"
+                                : "no command given%s; fsdp help lists them",
+                            name);
+    else
+        status =
+            cli_options_parse(command, argc - 2, argv + 2, &options, &help);
+    int code = without_mpi(command, &options, help, status);
+    return code >= 0 ? code : run(command, &argc, &argv, &options);
+}

@@ -1,0 +1,31 @@
+/** \file option_table.h  Floor 7, cli: what can be said on the command line. */
+#ifndef FSDP_CLI_OPTION_TABLE_H
+#define FSDP_CLI_OPTION_TABLE_H
+
+#include "cli/cli.h"
+
+typedef enum cli_option_kind {
+    CLI_COUNT, /**< a long   */
+    CLI_REAL,  /**< a double */
+    CLI_TEXT,  /**< a string */
+    CLI_FLAG,  /**< a bool, without a value */
+    CLI_CHOICE /**< an int: which of the words */
+} cli_option_kind_t;
+
+typedef struct cli_option_spec {
+    const char *name;
+    cli_option_kind_t kind;
+    size_t offset;        /**< of the field in cli_options_t                 */
+    double min, max;      /**< of a count or a real                          */
+    const char *argument; /**< name of the value, or words separated by |    */
+    unsigned commands;    /**< which take it: CLI_TRAIN | ...                */
+    const char *help;     /**< with the default in parentheses               */
+} cli_option_spec_t;
+
+extern const cli_option_spec_t cli_option_table[];
+extern const int cli_option_count;
+
+/** The values of options that are not given. */
+cli_options_t cli_options_default(void);
+
+#endif

@@ -1,0 +1,218 @@
+/* Reading the command line. */
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/option_table.h"
+
+/* ---- values ------------------------------------------------------------- */
+
+static fsdp_status_t
+set_number(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    bool whole = spec->kind == CLI_REAL || value == floor(value);
+    if (end == text || *end != '\0' || !isfinite(value) || !whole ||
+        strpbrk(text, " \txX") != NULL)
+        return fsdp_error(FSDP_ERR_USAGE, "--%s %s: a %s is needed", spec->name,
+                          text[0] != '\0' ? text : "\"\"",
+                          spec->kind == CLI_REAL ? "number" : "whole number");
+    if (value < spec->min || value > spec->max)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--%s %s is out of range; give %.10g to %.10g",
+                          spec->name, text, spec->min, spec->max);
+    if (spec->kind == CLI_REAL)
+        *(double *)((char *)o + spec->offset) = value;
+    else
+        *(long *)((char *)o + spec->offset) = (long)value;
+    return FSDP_OK;
+}
+
+static fsdp_status_t
+set_choice(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
+{
+    size_t length = strlen(text);
+    const char *at = spec->argument;
+    for (int i = 0; at != NULL; i++) {
+        size_t n = strcspn(at, "|");
+        if (n == length && strncmp(at, text, n) == 0) {
+            *(int *)((char *)o + spec->offset) = i;
+            return FSDP_OK;
+        }
+        at = at[n] == '|' ? at + n + 1 : NULL;
+    }
+    return fsdp_error(FSDP_ERR_USAGE, "--%s %s: choose one of %s", spec->name,
+                      length > 0 ? text : "\"\"", spec->argument);
+}
+
+static fsdp_status_t
+set_value(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
+{
+    switch (spec->kind) {
+    case CLI_COUNT:
+    case CLI_REAL:
+        return set_number(spec, text, o);
+    case CLI_CHOICE:
+        return set_choice(spec, text, o);
+    case CLI_FLAG:
+        *(bool *)((char *)o + spec->offset) = true;
+        return FSDP_OK;
+    case CLI_TEXT:
+        break;
+    }
+    if (text[0] == '\0' && strcmp(spec->name, "prompt") != 0)
+        return fsdp_error(FSDP_ERR_USAGE, "--%s needs a value: %s", spec->name,
+                          spec->argument);
+    *(const char **)((char *)o + spec->offset) = text;
+    return FSDP_OK;
+}
+
+/* ---- names -------------------------------------------------------------- */
+
+static int
+least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* How many letters must be changed, put in or left out (Levenshtein). */
+static int
+distance(const char *a, const char *b)
+{
+    int row[64], n = (int)strlen(b);
+    if (n >= 63)
+        return n;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1] != '\0'; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int changed = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = least(changed, least(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+static fsdp_status_t
+unknown_option(cli_command_t command, const char *given)
+{
+    const char *nearest = NULL;
+    int best = 4;
+    for (int i = 0; i < cli_option_count; i++) {
+        int d = distance(given, cli_option_table[i].name);
+        if ((cli_option_table[i].commands & command) && d < best) {
+            best = d;
+            nearest = cli_option_table[i].name;
+        }
+    }
+    if (nearest != NULL)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "unknown option --%s; did you mean --%s?", given,
+                          nearest);
+    return fsdp_error(FSDP_ERR_USAGE,
+                      "unknown option --%s; --help lists the options", given);
+}
+
+/* "--grad_clip=1" becomes "--grad-clip=1", as other launchers accept it. */
+static void
+normalise(char *argument)
+{
+    for (char *c = argument; *c != '\0' && *c != '='; c++)
+        if (*c == '_')
+            *c = '-';
+}
+
+static const cli_option_spec_t *
+find_spec(cli_command_t command, const char *name, size_t length)
+{
+    for (int i = 0; i < cli_option_count; i++) {
+        const cli_option_spec_t *spec = &cli_option_table[i];
+        if ((spec->commands & command) && strlen(spec->name) == length &&
+            strncmp(spec->name, name, length) == 0)
+            return spec;
+    }
+    return NULL;
+}
+
+/* The option at argv[*i], with its value there or in the next argument. */
+static fsdp_status_t
+parse_one(cli_command_t command, int argc, char **argv, int *i,
+          cli_options_t *o)
+{
+    char *name = argv[*i];
+    if (strncmp(name, "--", 2) != 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "unexpected argument \"%s\"; options begin with --",
+                          name);
+    name += 2;
+    normalise(name);
+    size_t length = strcspn(name, "=");
+    char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const cli_option_spec_t *spec = find_spec(command, name, length);
+    if (spec == NULL) {
+        name[length] = '\0';
+        return unknown_option(command, name);
+    }
+    if (spec->kind == CLI_FLAG && value != NULL)
+        return fsdp_error(FSDP_ERR_USAGE, "--%s takes no value", spec->name);
+    if (spec->kind == CLI_FLAG || value != NULL)
+        return set_value(spec, value != NULL ? value : "", o);
+    if (*i + 1 >= argc)
+        return fsdp_error(FSDP_ERR_USAGE, "--%s needs a value: %s", spec->name,
+                          spec->argument);
+    return set_value(spec, argv[++*i], o);
+}
+
+fsdp_status_t
+cli_options_parse(cli_command_t command, int argc, char **argv,
+                  cli_options_t *options, bool *help)
+{
+    *options = cli_options_default();
+    *help = false;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *help = true;
+            return FSDP_OK;
+        }
+        fsdp_status_t status = parse_one(command, argc, argv, &i, options);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+/* ---- help --------------------------------------------------------------- */
+
+void
+cli_print_command_help(cli_command_t command, FILE *out)
+{
+    static const char *const what[] = {
+        [CLI_TRAIN] = "train --data FILE [OPTION]...\n\nTrains a model that is "
+                      "sharded over the ranks.",
+        [CLI_GENERATE] = "generate --model FILE [OPTION]...\n\nWrites text "
+                         "with a trained GPT-2.",
+        [CLI_DOCTOR] = "doctor [OPTION]...\n\nLooks for what is wrong with the "
+                       "machine, MPI or BLIS.",
+    };
+    fprintf(out, "usage: [mpirun -n RANKS] fsdp %s\n\n", what[command]);
+    for (int i = 0; i < cli_option_count; i++) {
+        const cli_option_spec_t *spec = &cli_option_table[i];
+        char left[80];
+        if (!(spec->commands & command))
+            continue;
+        snprintf(left, sizeof left, "--%s %s", spec->name,
+                 spec->argument != NULL ? spec->argument : "");
+        if (strlen(left) > 31)
+            fprintf(out, "  %s\n  %-31s %s\n", left, "", spec->help);
+        else
+            fprintf(out, "  %-31s %s\n", left, spec->help);
+    }
+    fprintf(out, "  %-31s %s\n", "--help", "this text");
+}

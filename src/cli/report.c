@@ -1,0 +1,266 @@
+#include "cli/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+
+static FILE *log_file;
+static const char *log_name;
+
+/* ---- the log file ---------------------------------------------------------- */
+
+fsdp_status_t
+cli_report_open(const char *log_path)
+{
+    fsdp_status_t status = FSDP_OK;
+    log_name = log_path;
+    if (log_path != NULL && cli_speaks()) {
+        log_file = fopen(log_path, "w");
+        if (log_file == NULL)
+            status =
+                fsdp_error(FSDP_ERR_IO, "--log-file %s cannot be written: %s",
+                           log_path, strerror(errno));
+    }
+    return fsdp_comm_agree(fsdp_comm_world(), status);
+}
+
+fsdp_status_t
+cli_report_close(void)
+{
+    fsdp_status_t status = FSDP_OK;
+    if (log_file != NULL) {
+        bool failed = ferror(log_file) != 0;
+        failed |= fclose(log_file) != 0;
+        log_file = NULL;
+        if (failed)
+            status = fsdp_error(FSDP_ERR_IO,
+                                "--log-file %s could not be written; is the "
+                                "disk full?",
+                                log_name);
+    }
+    return fsdp_comm_agree(fsdp_comm_world(), status);
+}
+
+static fsdp_json_writer_t *
+begin_event(const char *event)
+{
+    fsdp_json_writer_t *json = fsdp_json_writer_create();
+    fsdp_json_open_object(json);
+    fsdp_json_key(json, "event");
+    fsdp_json_string(json, event);
+    return json;
+}
+
+static void
+end_event(fsdp_json_writer_t *json)
+{
+    fsdp_json_close_object(json);
+    fprintf(log_file, "%s\n", fsdp_json_writer_text(json));
+    fflush(log_file);
+    fsdp_json_writer_destroy(&json);
+}
+
+static void
+put_integer(fsdp_json_writer_t *json, const char *key, int64_t value)
+{
+    fsdp_json_key(json, key);
+    fsdp_json_integer(json, value);
+}
+
+static void
+put_double(fsdp_json_writer_t *json, const char *key, double value)
+{
+    fsdp_json_key(json, key);
+    fsdp_json_double(json, value);
+}
+
+static void
+put_string(fsdp_json_writer_t *json, const char *key, const char *value)
+{
+    fsdp_json_key(json, key);
+    fsdp_json_string(json, value);
+}
+
+static void
+log_step(const cli_step_t *s)
+{
+    fsdp_json_writer_t *json = begin_event("step");
+    put_integer(json, "step", s->step);
+    put_double(json, "loss", s->loss);
+    put_double(json, "grad_norm", s->grad_norm);
+    put_double(json, "lr", s->lr);
+    put_double(json, "tokens_per_s", s->per_second);
+    put_integer(json, "verified", (int64_t)s->report.compared);
+    put_integer(json, "differing", (int64_t)s->report.differing);
+    end_event(json);
+}
+
+static void
+put_divergence(fsdp_json_writer_t *json, const fsdp_divergence_t *d)
+{
+    fsdp_json_key(json, "first_divergence");
+    if (!d->found) {
+        fsdp_json_null(json);
+        return;
+    }
+    fsdp_json_open_object(json);
+    put_integer(json, "step", d->step);
+    put_string(json, "phase", d->phase);
+    put_string(json, "unit", d->unit);
+    put_string(json, "name", d->name);
+    put_integer(json, "micro_batch", d->micro);
+    put_integer(json, "element", (int64_t)d->element);
+    put_integer(json, "rank", d->rank);
+    put_double(json, "ours", d->ours);
+    put_double(json, "expected", d->expected);
+    put_double(json, "ulps", d->ulps);
+    fsdp_json_close_object(json);
+}
+
+static void
+put_peaks(fsdp_json_writer_t *json, const cli_summary_t *s)
+{
+    fsdp_json_key(json, "peak_bytes");
+    fsdp_json_open_array(json);
+    for (int r = 0; r < fsdp_comm_size(s->comm); r++) {
+        fsdp_json_open_object(json);
+        put_integer(json, "rank", r);
+        for (int c = 0; c < FSDP_MEM_COUNT; c++)
+            put_integer(json,
+                        fsdp_memory_category_name((fsdp_memory_category_t)c),
+                        s->peaks[r * FSDP_MEM_COUNT + c]);
+        fsdp_json_close_object(json);
+    }
+    fsdp_json_close_array(json);
+}
+
+static void
+put_collectives(fsdp_json_writer_t *json, const cli_summary_t *s)
+{
+    fsdp_json_key(json, "collectives");
+    fsdp_json_open_object(json);
+    for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
+        fsdp_comm_counter_t counter =
+            fsdp_comm_counter(s->comm, (fsdp_collective_t)k);
+        fsdp_json_key(json, fsdp_collective_name((fsdp_collective_t)k));
+        fsdp_json_open_object(json);
+        put_integer(json, "calls", (int64_t)counter.calls);
+        put_integer(json, "bytes", (int64_t)counter.bytes_sent);
+        put_double(json, "seconds", counter.seconds);
+        fsdp_json_close_object(json);
+    }
+    fsdp_json_close_object(json);
+}
+
+static void
+log_summary(const cli_summary_t *s)
+{
+    fsdp_json_writer_t *json = begin_event("summary");
+    put_integer(json, "steps", s->steps);
+    put_integer(json, "verified", (int64_t)s->total.compared);
+    put_integer(json, "differing", (int64_t)s->total.differing);
+    put_divergence(json, &s->total.first);
+    put_double(json, "held_out_loss", s->held_out_loss);
+    put_double(json, "unigram_entropy", s->unigram_entropy);
+    put_double(json, "accuracy", s->accuracy);
+    put_peaks(json, s);
+    put_collectives(json, s);
+    end_event(json);
+}
+
+/* ---- the screen -------------------------------------------------------------- */
+
+void
+cli_report_step(const cli_step_t *s, const char *unit)
+{
+    if (!cli_speaks())
+        return;
+    char verdict[64] = "";
+    if (s->verifying)
+        snprintf(verdict, sizeof verdict,
+                 " | %" PRIu64 " of %" PRIu64 " values differ",
+                 s->report.differing, s->report.compared);
+    printf("step %4ld/%ld | loss %8.6f | norm %9.3e | lr %.2e | %7.0f %s/s%s\n",
+           s->step, s->steps, s->loss, s->grad_norm, s->lr, s->per_second, unit,
+           verdict);
+    fflush(stdout);
+    if (log_file != NULL)
+        log_step(s);
+}
+
+void
+cli_report_held_out(long step, double loss, double accuracy)
+{
+    if (!cli_speaks())
+        return;
+    printf("held out after step %ld: loss %.6f", step, loss);
+    if (!isnan(accuracy))
+        printf(", %.2f %% right", 100.0 * accuracy);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void
+print_memory(const cli_summary_t *s)
+{
+    printf("peak bytes of a rank (largest over the ranks):\n");
+    for (int c = 0; c < FSDP_MEM_COUNT; c++) {
+        int64_t largest = 0;
+        for (int r = 0; r < fsdp_comm_size(s->comm); r++)
+            if (s->peaks[r * FSDP_MEM_COUNT + c] > largest)
+                largest = s->peaks[r * FSDP_MEM_COUNT + c];
+        printf("    %-22s %14" PRId64 "\n",
+               fsdp_memory_category_name((fsdp_memory_category_t)c), largest);
+    }
+}
+
+static void
+print_collectives(const cli_summary_t *s)
+{
+    printf("collectives of rank 0:          calls          bytes sent\n");
+    for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
+        fsdp_comm_counter_t c =
+            fsdp_comm_counter(s->comm, (fsdp_collective_t)k);
+        if (c.calls > 0)
+            printf("    %-22s %10" PRIu64 " %19" PRIu64 "\n",
+                   fsdp_collective_name((fsdp_collective_t)k), c.calls,
+                   c.bytes_sent);
+    }
+}
+
+static void
+print_verdict(const cli_summary_t *s)
+{
+    char text[512];
+    if (!s->verifying)
+        return;
+    if (s->total.first.found) {
+        fsdp_divergence_format(&s->total.first, text, sizeof text);
+        printf("%s\n", text);
+    }
+    printf("%s: %" PRIu64 " of %" PRIu64 " values differ from unsharded "
+           "training\n",
+           s->total.differing == 0 ? "verified" : "FAILED", s->total.differing,
+           s->total.compared);
+}
+
+void
+cli_report_summary(const cli_summary_t *s)
+{
+    if (!cli_speaks())
+        return;
+    print_memory(s);
+    if (fsdp_comm_size(s->comm) > 1)
+        print_collectives(s);
+    printf("held-out loss %.4f nats", s->held_out_loss);
+    if (!isnan(s->accuracy))
+        printf(", %.2f %% right", 100.0 * s->accuracy);
+    printf(" (guessing by frequency alone: %.4f)\n", s->unigram_entropy);
+    print_verdict(s);
+    fflush(stdout);
+    if (log_file != NULL)
+        log_summary(s);
+}

@@ -1,0 +1,44 @@
+/** \file task.h  Floor 7, cli: what `fsdp train` trains, on what. */
+#ifndef FSDP_CLI_TASK_H
+#define FSDP_CLI_TASK_H
+
+#include "cli/cli.h"
+
+/** Not collective; every rank has one. */
+typedef struct cli_task {
+    const cli_options_t *options; /**< borrowed */
+    fsdp_dtype_t dtype;
+    fsdp_dataset_t *data; /**< owned */
+    fsdp_gpt2_config_t gpt2;
+    fsdp_mlp_config_t mlp;
+    bool failed; /**< build() could not load --init; see fsdp_error_message() */
+} cli_task_t;
+
+/** Opens the data and settles the model's shape. */
+fsdp_status_t cli_task_open(cli_task_t *task, const cli_options_t *options);
+void cli_task_close(cli_task_t *task);
+
+/** A model without values; --init is not looked at. */
+fsdp_module_t *cli_task_model(const cli_task_t *task);
+/** The callbacks that training and verification share; `task` is borrowed. */
+fsdp_task_t cli_task_callbacks(cli_task_t *task);
+
+/** Held-out figures, of micro-batch `index` of `count` in all. */
+typedef struct cli_held_out {
+    double loss;    /**< mean over the micro-batch's samples                 */
+    double correct; /**< CSV: rows whose likeliest class is theirs           */
+    double rows;    /**< samples in the micro-batch                          */
+} cli_held_out_t;
+long cli_task_held_out_count(const cli_task_t *task);
+cli_held_out_t cli_task_held_out(const cli_task_t *task, fsdp_module_t *model,
+                                 long index);
+
+/** The metadata for --save: pairs of strings, valid as long as the task. */
+typedef struct cli_metadata {
+    const char *pair[16][2];
+    char text[16][512];
+    size_t count;
+} cli_metadata_t;
+void cli_task_metadata(const cli_task_t *task, cli_metadata_t *metadata);
+
+#endif

@@ -207,6 +207,27 @@ START_TEST(clips_as_pytorch)
 }
 END_TEST
 
+static double
+one_alone(const char *name, size_t e)
+{
+    return strcmp(name, "a.weight") == 0 && e == 14 ? odd_value : 0;
+}
+
+/* The coefficient is rounded four times; each shows for some of these. */
+START_TEST(coefficient_rounds_as_pytorch)
+{
+    for (int i = 1; i <= 30; i++) {
+        double norm, max_norm = 0.013 * i;
+        odd_value = (float)(0.01 * i * i);
+        fsdp_module_t *model = model_with(FSDP_FP32, GIVEN_ALL, one_alone);
+        ck_assert(fsdp_clip_grad_norm(model, max_norm, &norm) == FSDP_OK);
+        mck_assert(norm == odd_value);
+        mck_assert(grads_are(model, one_alone, norm, max_norm));
+        fsdp_module_destroy(&model);
+    }
+}
+END_TEST
+
 START_TEST(type_two_by_default)
 {
     fsdp_module_t *model = model_with(FSDP_FP32, GIVEN_ALL, spread);
@@ -340,6 +361,7 @@ main(int argc, char **argv)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, exact_on_any_number_of_ranks);
     tcase_add_test(tcase, clips_as_pytorch);
+    tcase_add_test(tcase, coefficient_rounds_as_pytorch);
     tcase_add_test(tcase, type_two_by_default);
     tcase_add_test(tcase, infinite_and_nan);
     tcase_add_test(tcase, without_gradients);

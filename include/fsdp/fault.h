@@ -21,7 +21,7 @@
     X(FSDP_FAULT_STALE_SHARD, "stale-shard",                                   \
       "the last rank all-gathers the shard of the step before")                \
     X(FSDP_FAULT_DROP_TAIL, "drop-tail",                                       \
-      "the rows of the last, uneven chunk get no gradient")                    \
+      "the tail of the last chunk (all of it if uneven) gets no gradient")     \
     X(FSDP_FAULT_SHIFT_CHUNK, "shift-chunk",                                   \
       "gradient chunks are cut one row too late")                              \
     X(FSDP_FAULT_SKIP_RANK, "skip-rank",                                       \
@@ -31,7 +31,7 @@
     X(FSDP_FAULT_LOCAL_NORM, "local-norm",                                     \
       "gradients are clipped by the norm of the rank's own shards")            \
     X(FSDP_FAULT_UNREDUCED_REPLICA, "unreduced-replica",                       \
-      "each rank changes its gathered copy of a bias by its own gradient"  )   \
+      "each rank's gathered copy of a bias has an update of its own")          \
     X(FSDP_FAULT_HALF_BATCH, "half-batch",                                     \
       "two ranks read the same micro-batch")                                   \
     X(FSDP_FAULT_WRONG_ORDER, "wrong-order",                                   \

@@ -393,6 +393,17 @@ summarise(run_t *run, cli_held_out_t held_out)
     fsdp_free(peaks);
 }
 
+/* Some cannot show: two terms have the same sum in any order, one rank has
+ * nobody to differ from. */
+static void
+say_if_fault_hid(void)
+{
+    if (fsdp_fault_chosen() != FSDP_FAULT_NONE && cli_speaks())
+        fprintf(stderr,
+                "fsdp: warning: the injected fault changed no value here; "
+                "use more ranks, more micro-batches or a step of the run\n");
+}
+
 static fsdp_status_t
 train_all(run_t *run)
 {
@@ -415,6 +426,8 @@ train_all(run_t *run)
         }
     }
     summarise(run, held_out);
+    if (run->verifier != NULL && !wrong)
+        say_if_fault_hid();
     return wrong ? FSDP_ERR_VERIFY : FSDP_OK;
 }
 

@@ -72,6 +72,15 @@ copy_out_param(fsdp_param_t *param, const char *output, size_t row_bytes)
                bytes);
 }
 
+/* One rank: the shard is all of it. */
+static void
+copy_shard(fsdp_param_t *param)
+{
+    memcpy(param->unsharded_data, fsdp_fault_shard_to_gather(param),
+           fsdp_param_padded_numel(param) *
+               fsdp_dtype_size(param->parameter->dtype));
+}
+
 void
 fsdp_foreach_all_gather_copy_out(fsdp_all_gather_result_t **result,
                                  fsdp_param_t *const *params, int num_params)
@@ -84,16 +93,16 @@ fsdp_foreach_all_gather_copy_out(fsdp_all_gather_result_t **result,
     const char *column = r->output;
     for (int p = 0; p < num_params; p++) {
         fsdp_param_alloc_unsharded(params[p]);
-        size_t bytes = fsdp_param_padded_numel(params[p]) * size;
-        if (r->output == NULL) { /* one rank: the shard is all of it */
-            memcpy(params[p]->unsharded_data, params[p]->sharded_data, bytes);
+        if (r->output == NULL) {
+            copy_shard(params[p]);
         } else {
             copy_out_param(params[p], column, row_bytes);
-            column += bytes;
+            column += fsdp_param_padded_numel(params[p]) * size;
         }
-        fsdp_fault_after_gather(params[p]);
-        fsdp_emit_gathered(params[p]->parameter, params[p]->unsharded_data);
     }
+    fsdp_fault_after_gather(params, num_params);
+    for (int p = 0; p < num_params; p++)
+        fsdp_emit_gathered(params[p]->parameter, params[p]->unsharded_data);
     fsdp_free(r->output);
     fsdp_free(r);
     *result = NULL;

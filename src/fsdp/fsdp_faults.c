@@ -30,20 +30,47 @@ fsdp_fault_shard_to_gather(fsdp_param_t *param)
     if (fsdp_fault_chosen() != FSDP_FAULT_STALE_SHARD ||
         param->rank != param->shard.world_size - 1)
         return param->sharded_data;
-    if (fsdp_fault(FSDP_FAULT_STALE_SHARD) && param->fault_data != NULL)
+    if (fsdp_fault(FSDP_FAULT_STALE_SHARD)) { /* before any: not filled yet */
+        if (param->fault_data == NULL)
+            param->fault_data = fsdp_calloc(FSDP_MEM_OTHER, shard_bytes(param));
         return param->fault_data;
+    }
     remember(&param->fault_data, param->sharded_data, shard_bytes(param));
     return param->sharded_data;
 }
 
-void
-fsdp_fault_after_gather(fsdp_param_t *param)
+/* The last one-dimensional parameter of each group is the bias that is hit. */
+static fsdp_param_t *
+bias_of(fsdp_param_t *const *params, int num_params)
 {
-    if (!fsdp_fault(FSDP_FAULT_UNREDUCED_REPLICA) || param->fault_grad == NULL)
-        return;
+    for (int p = num_params - 1; p >= 0; p--)
+        if (params[p]->parameter->ndim == 1)
+            return params[p];
+    return NULL;
+}
+
+/* Before a first gradient is known, a small number of the rank's own. */
+static void
+move_replica(fsdp_param_t *param)
+{
+    size_t numel = fsdp_parameter_numel(param->parameter);
     fsdp_dtype_t dtype = param->parameter->dtype;
+    if (param->fault_grad == NULL) {
+        param->fault_grad =
+            fsdp_alloc(FSDP_MEM_OTHER, numel * fsdp_dtype_size(dtype));
+        fsdp_kernels(dtype)->fill(param->fault_grad,
+                                  (param->rank + 1) * 0x1p-10, numel);
+    }
     fsdp_kernels(dtype)->accumulate(param->unsharded_data, param->fault_grad,
-                                    fsdp_parameter_numel(param->parameter));
+                                    numel);
+}
+
+void
+fsdp_fault_after_gather(fsdp_param_t *const *params, int num_params)
+{
+    fsdp_param_t *bias = bias_of(params, num_params);
+    if (bias != NULL && fsdp_fault(FSDP_FAULT_UNREDUCED_REPLICA))
+        move_replica(bias);
 }
 
 /* ---- reduce-scatter ----------------------------------------------------- */
@@ -52,8 +79,9 @@ void
 fsdp_fault_cut(const fsdp_param_t *param, size_t *begin, size_t *rows)
 {
     const fsdp_shard_t *shard = &param->shard;
-    if (fsdp_fault(FSDP_FAULT_DROP_TAIL) && *rows < shard->chunk_rows)
-        *rows = 0;
+    bool last = *rows > 0 && *begin + *rows == shard->num_rows;
+    if (fsdp_fault(FSDP_FAULT_DROP_TAIL) && last)
+        *rows = *rows < shard->chunk_rows ? 0 : *rows - 1;
     if (fsdp_fault(FSDP_FAULT_SHIFT_CHUNK) && *rows > 0) {
         *begin += 1;
         if (*begin + *rows > shard->num_rows)
@@ -104,11 +132,8 @@ fsdp_fault_before_reduce(fsdp_comm_t *comm, fsdp_param_t *const *params,
         for (int p = 0; p < num_params; p++)
             remember_grad(params[p]);
     if (kind == FSDP_FAULT_UNREDUCED_REPLICA)
-        for (int p = num_params - 1; p >= 0; p--)
-            if (params[p]->parameter->ndim == 1) {
-                remember_grad(params[p]);
-                break;
-            }
+        if (bias_of(params, num_params) != NULL)
+            remember_grad(bias_of(params, num_params));
     if (fsdp_fault(FSDP_FAULT_SKIP_RANK) &&
         fsdp_comm_rank(comm) == fsdp_comm_size(comm) - 1)
         memset(input, 0, bytes);

@@ -10,8 +10,8 @@
 
 /** stale-shard: the shard that the all-gather takes. */
 const void *fsdp_fault_shard_to_gather(fsdp_param_t *param);
-/** unreduced-replica: changes this rank's gathered copy. */
-void fsdp_fault_after_gather(fsdp_param_t *param);
+/** unreduced-replica: changes this rank's gathered copy of one bias. */
+void fsdp_fault_after_gather(fsdp_param_t *const *params, int num_params);
 /** drop-tail, shift-chunk: which rows a chunk has. */
 void fsdp_fault_cut(const fsdp_param_t *param, size_t *begin, size_t *rows);
 /** wrong-order */

@@ -2,9 +2,9 @@
  *
  *     mpiexec -n 4 ./01_first_run
  *
- * Each rank keeps a quarter of every parameter.  At each step rank 0 also trains
- * the whole model, without sharding, and every number of the two runs must be
- * the same, to the last bit. */
+ * Each rank keeps a quarter of every parameter.  At each step rank 0 also
+ * trains the whole model, without sharding, and every number of the two runs
+ * must be the same, to the last bit. */
 #include <math.h>
 #include <stdio.h>
 

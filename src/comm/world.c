@@ -1,7 +1,6 @@
 /* The world's beginning and end, and every way out through MPI. */
 #include "comm/internal.h"
 #include "comm/launcher.h"
-#include "fsdp/memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

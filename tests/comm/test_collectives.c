@@ -1,3 +1,4 @@
+/* Ranks: 1 2 3 4 5 8 */
 /* Every collective, with whole numbers so small that every dtype holds each
  * partial sum: the results are known, to the bit and in every order.  Counts
  * are below, at and above the number of ranks, and none. */

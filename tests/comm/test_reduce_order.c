@@ -1,3 +1,4 @@
+/* Ranks: 1 2 3 4 5 8 */
 /* Sums whose bits depend on the order, against naive sums of all ranks' terms
  * in each order, bit for bit. */
 #include "mck.h"

@@ -1,3 +1,4 @@
+/* Ranks: 1 2 3 4 5 8 */
 /* Collectives in flight: many at once, on several communicators, waited for in
  * any order, on ranks that are late by random times; messages in pieces. */
 #include "mck.h"

@@ -1,3 +1,12 @@
-## Suites of src/cli, one word each: a suite %D%/test_x is built from
-## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+## Scripts that run the program.
+TESTS += \
+    %D%/inject.sh \
+    %D%/log.sh \
+    %D%/save.sh \
+    %D%/verified.sh
+EXTRA_DIST += \
+    %D%/inject.sh \
+    %D%/log.sh \
+    %D%/run.sh \
+    %D%/save.sh \
+    %D%/verified.sh

@@ -2,7 +2,8 @@
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
     %D%/test_model_load \
-    %D%/test_model_save
+    %D%/test_model_save \
+    %D%/test_safetensors
 
 model_case = \
     %D%/model_case.c %D%/model_case.h \

@@ -14,7 +14,8 @@
 /** What is trained; the run and the baseline both ask it. */
 typedef struct fsdp_task {
     void *context;
-    /** A new model, not sharded, with its initial values; the caller owns it. */
+    /** A new model, not sharded, with its initial values; the caller owns it.
+     *  The verification calls this and `loss` on rank 0 only: not collective. */
     fsdp_module_t *(*build)(void *context);
     /** The loss of global micro-batch `micro` of step `step` (from 1), a scalar. */
     fsdp_tensor_t *(*loss)(void *context, fsdp_tape_t *tape,
@@ -51,7 +52,8 @@ typedef struct fsdp_divergence {
     long step;
     char phase[32]; /**< "gathered parameter", "unit output", "input gradient",
                          "reduced gradient", "loss", "gradient", "norm",
-                         "parameter", "exp_avg", ..., "replica"               */
+                         "clipped gradient", "parameter", "exp_avg", ...,
+                         "padding", "initial parameter", "replica"            */
     char unit[96];  /**< the group, "(root)" for the root's                   */
     char name[96];  /**< the parameter; "" for losses, norms, activations     */
     int micro;      /**< global micro-batch; -1: none                         */
@@ -63,6 +65,7 @@ typedef struct fsdp_divergence {
 
 typedef struct fsdp_verify_report {
     uint64_t compared, differing; /**< values, so far or in one step          */
+    double bound_ratio; /**< order `mpi`: largest |difference| / bound        */
     fsdp_divergence_t first;      /**< of the whole run                       */
 } fsdp_verify_report_t;
 

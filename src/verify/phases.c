@@ -1,0 +1,207 @@
+/* The level `phase`: what happened inside a micro-batch. */
+
+#include "fsdp/memory.h"
+#include "verify/internal.h"
+
+static int
+find_param(const fsdp_verifier_t *verifier, const fsdp_parameter_t *parameter)
+{
+    for (int p = 0; p < verifier->num_params; p++)
+        if (verifier->param[p].run == parameter)
+            return p;
+    return -1;
+}
+
+/* ---- the observer ------------------------------------------------------- */
+
+/* All ranks' copies of a gathered parameter against the baseline's, at once, so
+ * that nobody needs to keep them.  Losses of the micro-batch have no such
+ * moment: an event at sequence s has the key 2 s, between two is 2 s + 1. */
+void
+verifier_on_gathered(void *context, fsdp_parameter_t *parameter,
+                     const void *data)
+{
+    fsdp_verifier_t *verifier = context;
+    int p = find_param(verifier, parameter);
+    if (!verifier->recorder.on || p < 0)
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    const verified_t *param = &verifier->param[p];
+    size_t bytes = param->numel * fsdp_dtype_size(param->dtype);
+    char *all = NULL;
+    if (verifier->rank == 0)
+        all = fsdp_alloc(FSDP_MEM_BASELINE, (size_t)verifier->size * bytes);
+    uint64_t key = 2 * verifier->recorder.sequence++;
+    fsdp_gather(verifier->comm, param->run->name, param->dtype, data, all,
+                param->numel, 0);
+    for (int r = 0; all != NULL && r < verifier->size; r++) {
+        place_t place = {
+            .phase = "gathered parameter",
+            .unit = param->unit,
+            .name = param->run->name,
+            .micro = verifier->micro * verifier->size + r,
+            .chunk_numel = param->chunk_numel,
+            .key = key,
+        };
+        verifier_compare(verifier, &place, param->dtype,
+                         all + (size_t)r * bytes, param->base->data,
+                         param->numel);
+    }
+    fsdp_free(all);
+    fsdp_memory_override(former);
+}
+
+void
+verifier_on_reduced(void *context, fsdp_parameter_t *parameter,
+                    const void *grad)
+{
+    fsdp_verifier_t *verifier = context;
+    int p = find_param(verifier, parameter);
+    if (!verifier->recorder.on || p < 0)
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    const verified_t *param = &verifier->param[p];
+    recorder_add(&verifier->recorder, RECORD_REDUCED, param->unit, p,
+                 param->dtype, grad, param->local_numel, param->chunk_numel);
+    fsdp_memory_override(former);
+}
+
+/* ---- records ------------------------------------------------------------ */
+
+static int64_t
+hash_of(const recorder_t *recorder)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a, by words */
+    for (int i = 0; i < recorder->count; i++) {
+        const record_t *r = &recorder->list[i];
+        uint64_t word[4] = {(uint64_t)r->kind, r->sequence,
+                            (uint64_t)r->param, r->numel};
+        for (int k = 0; k < 4; k++)
+            hash = (hash ^ word[k]) * 1099511628211u;
+    }
+    return (int64_t)hash;
+}
+
+/* The gathers below pair the ranks' records by their number. */
+static void
+check_alike(fsdp_verifier_t *verifier)
+{
+    int64_t low = hash_of(&verifier->recorder), high = low;
+    fsdp_all_reduce(verifier->comm, "records", FSDP_INT64, FSDP_MIN,
+                    FSDP_ORDER_TREE, &low, 1);
+    fsdp_all_reduce(verifier->comm, "records", FSDP_INT64, FSDP_MAX,
+                    FSDP_ORDER_TREE, &high, 1);
+    FSDP_CHECK(low == high,
+               "the ranks ran other units, or units of other shapes, in step "
+               "%ld: all ranks must do the same",
+               verifier->step);
+}
+
+/* The next record of that kind after the `*at`-th. */
+static const record_t *
+next_of_kind(const recorder_t *recorder, record_kind_t kind, int *at)
+{
+    while (*at < recorder->count) {
+        const record_t *record = &recorder->list[(*at)++];
+        if (record->kind == kind)
+            return record;
+    }
+    return NULL;
+}
+
+static void
+compare_activation(fsdp_verifier_t *verifier, const record_t *record,
+                   const char *all, int r, int *at)
+{
+    const record_t *base =
+        next_of_kind(&verifier->base_recorder[r], record->kind, at);
+    FSDP_CHECK(base != NULL && base->unit == record->unit &&
+                   base->numel == record->numel &&
+                   base->dtype == record->dtype,
+               "unit %s ran otherwise in the baseline than on rank %d",
+               record->unit, r);
+    place_t place = {
+        .phase =
+            record->kind == RECORD_OUTPUT ? "unit output" : "input gradient",
+        .unit = record->unit,
+        .micro = verifier->micro * verifier->size + r,
+        .rank = r,
+        .key = 2 * record->sequence,
+    };
+    size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
+    verifier_compare(verifier, &place, record->dtype, all + (size_t)r * bytes,
+                     base->data, record->numel);
+}
+
+static void
+compare_reduced(fsdp_verifier_t *verifier, const record_t *record,
+                const void *all)
+{
+    const verified_t *param = &verifier->param[record->param];
+    double *bound = NULL;
+    if (param->magnitude_of_j != NULL)
+        bound = baseline_bound(verifier, param, param->magnitude_of_j,
+                               verifier->size);
+    place_t place = {
+        .phase = "reduced gradient",
+        .unit = param->unit,
+        .name = param->run->name,
+        .micro = -1,
+        .chunk_numel = param->chunk_numel,
+        .key = 2 * record->sequence,
+        .bound = bound,
+    };
+    verifier_compare(verifier, &place, param->dtype, all, param->reduced,
+                     param->numel);
+    fsdp_free(bound);
+}
+
+/* `at` is, for each kind and rank, how far the baseline's records are read. */
+static void
+compare_record(fsdp_verifier_t *verifier, const record_t *record, int *at)
+{
+    size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
+    size_t size = (size_t)verifier->size;
+    char *all = NULL;
+    if (verifier->rank == 0)
+        all = fsdp_alloc(FSDP_MEM_BASELINE, size * bytes);
+    fsdp_gather(verifier->comm, record->unit, record->dtype, record->data, all,
+                record->numel, 0);
+    if (all != NULL && record->kind == RECORD_REDUCED)
+        compare_reduced(verifier, record, all);
+    else if (all != NULL)
+        for (int r = 0; r < verifier->size; r++)
+            compare_activation(verifier, record, all, r,
+                               &at[(size_t)record->kind * size + (size_t)r]);
+    fsdp_free(all);
+}
+
+/* Nothing in the baseline may be left over. */
+static void
+check_all_read(const fsdp_verifier_t *verifier, const int *at)
+{
+    for (int r = 0; r < verifier->size; r++)
+        for (int kind = 0; kind < RECORD_REDUCED; kind++) {
+            int from = at[kind * verifier->size + r];
+            const record_t *left =
+                next_of_kind(&verifier->base_recorder[r],
+                             (record_kind_t)kind, &from);
+            FSDP_CHECK(left == NULL, "rank %d did not run unit %s as often as "
+                                     "the baseline",
+                       r, left->unit);
+        }
+}
+
+void
+verifier_compare_records(fsdp_verifier_t *verifier)
+{
+    check_alike(verifier);
+    int *at = fsdp_calloc(FSDP_MEM_BASELINE, RECORD_KINDS *
+                                                 (size_t)verifier->size *
+                                                 sizeof *at);
+    for (int i = 0; i < verifier->recorder.count; i++)
+        compare_record(verifier, &verifier->recorder.list[i], at);
+    if (verifier->rank == 0)
+        check_all_read(verifier, at);
+    fsdp_free(at);
+}

@@ -1,0 +1,157 @@
+#include "verify/records.h"
+
+#include <string.h>
+
+#include "fsdp/memory.h"
+
+/* One call of a hooked module, whose input gradients are to come. */
+typedef struct watched_call {
+    watch_t *watch;
+    fsdp_values_t inputs;
+    struct watched_call *next;
+} watched_call_t;
+
+static void
+make_room(recorder_t *recorder)
+{
+    if (recorder->count < recorder->room)
+        return;
+    int room = recorder->room > 0 ? 2 * recorder->room : 64;
+    record_t *grown =
+        fsdp_alloc(FSDP_MEM_BASELINE, (size_t)room * sizeof *grown);
+    if (recorder->count > 0)
+        memcpy(grown, recorder->list, (size_t)recorder->count * sizeof *grown);
+    fsdp_free(recorder->list);
+    recorder->list = grown;
+    recorder->room = room;
+}
+
+void
+recorder_add(recorder_t *recorder, record_kind_t kind, const char *unit,
+             int param, fsdp_dtype_t dtype, const void *data, size_t numel,
+             size_t padded_numel)
+{
+    make_room(recorder);
+    size_t size = fsdp_dtype_size(dtype);
+    record_t *record = &recorder->list[recorder->count++];
+    *record = (record_t){
+        .kind = kind,
+        .sequence = recorder->sequence++,
+        .unit = unit,
+        .param = param,
+        .dtype = dtype,
+        .numel = padded_numel,
+        .data = fsdp_calloc(FSDP_MEM_BASELINE, padded_numel * size),
+    };
+    if (numel > 0)
+        memcpy(record->data, data, numel * size);
+    if (kind == RECORD_OUTPUT)
+        recorder->last_output = record->sequence;
+}
+
+void
+recorder_clear(recorder_t *recorder)
+{
+    while (recorder->count > 0)
+        fsdp_free(recorder->list[--recorder->count].data);
+    while (recorder->calls != NULL) {
+        watched_call_t *call = recorder->calls;
+        recorder->calls = call->next;
+        fsdp_free(call);
+    }
+    recorder->sequence = recorder->last_output = 0;
+}
+
+void
+recorder_destroy(recorder_t *recorder)
+{
+    recorder_clear(recorder);
+    fsdp_free(recorder->list);
+    *recorder = (recorder_t){0};
+}
+
+/* ---- hooks -------------------------------------------------------------- */
+
+static void
+add_tensor(recorder_t *recorder, record_kind_t kind, const char *unit,
+           const fsdp_tensor_t *tensor)
+{
+    if (tensor->dtype != FSDP_FP32 && tensor->dtype != FSDP_FP64)
+        return;
+    size_t numel = fsdp_tensor_numel(tensor);
+    recorder_add(recorder, kind, unit, -1, tensor->dtype, tensor->data, numel,
+                 numel);
+}
+
+static void
+record_input_grads(void *context, fsdp_tape_t *tape)
+{
+    watched_call_t *call = context;
+    recorder_t *recorder = *call->watch->recorder;
+    if (!recorder->on)
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    for (int i = 0; i < call->inputs.count; i++) {
+        const fsdp_tensor_t *grad =
+            fsdp_tape_grad(tape, call->inputs.tensor[i]);
+        if (grad != NULL)
+            add_tensor(recorder, RECORD_INPUT_GRAD, call->watch->unit, grad);
+    }
+    fsdp_memory_override(former);
+}
+
+/* Passes the inputs through a node of our own, so that their gradients are those
+ * of this module's use alone, whoever else uses them. */
+static fsdp_values_t
+watch_inputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
+             fsdp_values_t inputs)
+{
+    (void)module;
+    watch_t *watch = context;
+    recorder_t *recorder = *watch->recorder;
+    if (!recorder->on)
+        return inputs;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    watched_call_t *call = fsdp_alloc(FSDP_MEM_BASELINE, sizeof *call);
+    *call = (watched_call_t){.watch = watch, .next = recorder->calls};
+    recorder->calls = call;
+    call->inputs =
+        fsdp_tape_after_grads(tape, inputs, record_input_grads, call);
+    fsdp_memory_override(former);
+    return call->inputs;
+}
+
+static fsdp_values_t
+watch_outputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
+              fsdp_values_t outputs)
+{
+    (void)module, (void)tape;
+    watch_t *watch = context;
+    recorder_t *recorder = *watch->recorder;
+    if (!recorder->on)
+        return outputs;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    for (int i = 0; i < outputs.count; i++)
+        add_tensor(recorder, RECORD_OUTPUT, watch->unit, outputs.tensor[i]);
+    fsdp_memory_override(former);
+    return outputs;
+}
+
+void
+watch_begin(watch_t *watch, recorder_t **recorder, fsdp_module_t *module,
+            const char *unit)
+{
+    *watch = (watch_t){recorder, module, unit};
+    fsdp_module_hooks_t hooks = {
+        .context = watch,
+        .pre_forward = watch_inputs,
+        .post_forward = watch_outputs,
+    };
+    fsdp_module_add_hooks(module, &hooks);
+}
+
+void
+watch_end(watch_t *watch)
+{
+    fsdp_module_remove_hooks(watch->module, watch);
+}

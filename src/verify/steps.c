@@ -1,0 +1,288 @@
+/* What is compared when: the calls of a training loop. */
+
+#include "fsdp/memory.h"
+#include "verify/internal.h"
+
+static bool
+off(const fsdp_verifier_t *verifier)
+{
+    return verifier->options.level == FSDP_VERIFY_OFF;
+}
+
+/* ---- micro-batches ------------------------------------------------------ */
+
+/* The others wait for one micro-batch at a time, lest the watchdog bites. */
+static void
+run_baseline(fsdp_verifier_t *verifier, int j)
+{
+    for (int r = 0; r < verifier->size; r++) {
+        if (verifier->rank == 0)
+            baseline_run(verifier, j, r);
+        fsdp_barrier(verifier->comm, "baseline");
+    }
+    if (verifier->rank == 0)
+        baseline_reduce(verifier);
+}
+
+/* A loss is made right after the last output of a unit. */
+static void
+compare_losses(fsdp_verifier_t *verifier, int j, double loss)
+{
+    double *all = verifier_gather_value(verifier, "loss", loss);
+    for (int r = 0; all != NULL && r < verifier->size; r++) {
+        int g = j * verifier->size + r;
+        place_t place = {
+            .phase = "loss",
+            .micro = g,
+            .rank = r,
+            .ulp_dtype = verifier->dtype,
+            .key = 2 * verifier->recorder.last_output + 1,
+        };
+        verifier_compare(verifier, &place, FSDP_FP64, &all[r],
+                         &verifier->losses[g], 1);
+    }
+    fsdp_free(all);
+}
+
+/* The magnitudes of this j join those of the step. */
+static void
+add_magnitudes(verified_t *param)
+{
+    for (size_t i = 0; param->magnitude != NULL && i < param->numel; i++) {
+        param->magnitude[i] += param->magnitude_of_j[i];
+        param->magnitude_of_j[i] = 0;
+    }
+}
+
+void
+fsdp_verifier_micro_batch(fsdp_verifier_t *verifier, int j, double loss)
+{
+    if (off(verifier))
+        return;
+    FSDP_CHECK(j == verifier->micro, "micro-batch %d after %d", j,
+               verifier->micro);
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    run_baseline(verifier, j);
+    if (verifier->options.level == FSDP_VERIFY_PHASE)
+        verifier_compare_records(verifier);
+    compare_losses(verifier, j, loss);
+    verifier_settle(verifier);
+    recorder_clear(&verifier->recorder);
+    for (int r = 0; verifier->rank == 0 && r < verifier->size; r++)
+        recorder_clear(&verifier->base_recorder[r]);
+    for (int p = 0; p < verifier->num_params; p++)
+        add_magnitudes(&verifier->param[p]);
+    verifier->micro++;
+    fsdp_memory_override(former);
+}
+
+/* ---- gradients ---------------------------------------------------------- */
+
+static void *
+grad_of(fsdp_verifier_t *verifier, verified_t *param, int i)
+{
+    (void)verifier, (void)i;
+    return fsdp_parameter_local(param->run).grad;
+}
+
+static double *
+bound_of_step(const fsdp_verifier_t *verifier, const verified_t *param)
+{
+    if (param->magnitude == NULL)
+        return NULL;
+    return baseline_bound(verifier, param, param->magnitude,
+                          verifier->size + verifier->options.micro_batches -
+                              1);
+}
+
+/* The order `mpi`: gradients agree within the bound, and from here on the
+ * baseline takes the run's, so that all the rest is equal to the bit. */
+static void
+compare_gradient(fsdp_verifier_t *verifier, verified_t *param,
+                 const char *phase, const void *all, bool in_bound)
+{
+    double *bound = in_bound ? bound_of_step(verifier, param) : NULL;
+    place_t place = {
+        .phase = phase,
+        .unit = param->unit,
+        .name = param->run->name,
+        .micro = -1,
+        .chunk_numel = param->chunk_numel,
+        .bound = bound,
+    };
+    if (all != NULL || param->grad != NULL)
+        verifier_compare(verifier, &place, param->dtype, all, param->grad,
+                         param->numel);
+    if (bound != NULL && all != NULL && param->grad != NULL)
+        baseline_adopt(param, all);
+    fsdp_free(bound);
+}
+
+static void
+compare_gradients(fsdp_verifier_t *verifier, const char *phase, bool in_bound)
+{
+    bool *some = verifier_some_rank_has(verifier, grad_of, 0);
+    for (int p = 0; p < verifier->num_params; p++) {
+        verified_t *param = &verifier->param[p];
+        void *all = NULL;
+        if (some[p])
+            all = verifier_gather_rows(verifier, param,
+                                       grad_of(verifier, param, 0));
+        if (verifier->rank == 0)
+            compare_gradient(verifier, param, phase, all, in_bound);
+        fsdp_free(all);
+    }
+    fsdp_free(some);
+}
+
+static void
+forget_magnitudes(verified_t *param)
+{
+    for (size_t i = 0; param->magnitude != NULL && i < param->numel; i++)
+        param->magnitude[i] = 0;
+}
+
+void
+fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss)
+{
+    if (off(verifier))
+        return;
+    int count = verifier->size * verifier->options.micro_batches;
+    FSDP_CHECK(verifier->micro == verifier->options.micro_batches,
+               "%d micro-batches of %d", verifier->micro,
+               verifier->options.micro_batches);
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    verifier->recorder.on = false;
+    double mean = 0;
+    if (verifier->rank == 0) {
+        baseline_gradients(verifier);
+        mean = fsdp_mean_loss(verifier->losses, count, verifier->dtype,
+                              verifier->options.reduce_order);
+    }
+    verifier_compare_replicas(verifier, "loss", loss, mean);
+    compare_gradients(verifier, "gradient", true);
+    for (int p = 0; p < verifier->num_params; p++)
+        forget_magnitudes(&verifier->param[p]);
+    verifier_settle(verifier);
+    fsdp_memory_override(former);
+}
+
+void
+fsdp_verifier_norm(fsdp_verifier_t *verifier, double norm)
+{
+    if (off(verifier))
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    bool clips = verifier->options.clip_norm > 0;
+    double expected = 0;
+    if (verifier->rank == 0) {
+        expected = baseline_norm(verifier);
+        if (clips)
+            baseline_clip(verifier, expected);
+    }
+    verifier_compare_replicas(verifier, "norm", norm, expected);
+    if (clips)
+        compare_gradients(verifier, "clipped gradient", false);
+    verifier_settle(verifier);
+    fsdp_memory_override(former);
+}
+
+/* ---- after the optimizer ------------------------------------------------ */
+
+/* Rows that pad the last chunks belong to nobody and must stay zero. */
+static void
+compare_padding(fsdp_verifier_t *verifier, const verified_t *param,
+                const char *all)
+{
+    size_t size = fsdp_dtype_size(param->dtype);
+    size_t count = (size_t)verifier->size * param->chunk_numel - param->numel;
+    void *zeros = fsdp_calloc(FSDP_MEM_BASELINE, count * size);
+    place_t place = {
+        .phase = "padding",
+        .unit = param->unit,
+        .name = param->run->name,
+        .micro = -1,
+        .rank = verifier->size - 1,
+    };
+    verifier_compare(verifier, &place, param->dtype,
+                     all + param->numel * size, zeros, count);
+    fsdp_free(zeros);
+}
+
+static void
+compare_rows(fsdp_verifier_t *verifier, const verified_t *param,
+             const char *phase, const void *local, const void *expected)
+{
+    void *all = verifier_gather_rows(verifier, param, local);
+    if (verifier->rank != 0)
+        return;
+    place_t place = {
+        .phase = phase,
+        .unit = param->unit,
+        .name = param->run->name,
+        .micro = -1,
+        .chunk_numel = param->chunk_numel,
+    };
+    verifier_compare(verifier, &place, param->dtype, all, expected,
+                     param->numel);
+    compare_padding(verifier, param, all);
+    fsdp_free(all);
+}
+
+static void *
+state_of(fsdp_verifier_t *verifier, verified_t *param, int i)
+{
+    return fsdp_optimizer_state(verifier->options.optimizer, param->run, i);
+}
+
+static void
+compare_state(fsdp_verifier_t *verifier, int i, const char *name)
+{
+    bool *some = verifier_some_rank_has(verifier, state_of, i);
+    for (int p = 0; p < verifier->num_params; p++) {
+        verified_t *param = &verifier->param[p];
+        const void *expected = baseline_state(verifier, param, name);
+        if (some[p]) {
+            compare_rows(verifier, param, name, state_of(verifier, param, i),
+                         expected);
+        } else if (expected != NULL) {
+            place_t place = {.phase = name,
+                             .unit = param->unit,
+                             .name = param->run->name,
+                             .micro = -1,
+                             .chunk_numel = param->chunk_numel};
+            verifier_compare(verifier, &place, param->dtype, NULL, expected,
+                             param->numel);
+        }
+    }
+    fsdp_free(some);
+}
+
+static void
+compare_parameters(fsdp_verifier_t *verifier)
+{
+    for (int p = 0; p < verifier->num_params; p++) {
+        verified_t *param = &verifier->param[p];
+        compare_rows(verifier, param, "parameter",
+                     fsdp_parameter_local(param->run).data,
+                     param->base != NULL ? param->base->data : NULL);
+    }
+}
+
+void
+fsdp_verifier_update(fsdp_verifier_t *verifier, double lr)
+{
+    if (off(verifier))
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    if (verifier->rank == 0)
+        baseline_update(verifier, lr);
+    compare_parameters(verifier);
+    const char *name;
+    for (int i = 0; (name = fsdp_optimizer_state_name(
+                         verifier->options.optimizer, i)) != NULL;
+         i++)
+        compare_state(verifier, i, name);
+    verifier_settle(verifier);
+    fsdp_memory_override(former);
+}

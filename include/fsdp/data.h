@@ -47,9 +47,9 @@ size_t fsdp_dataset_classes(const fsdp_dataset_t *dataset);
 double fsdp_dataset_unigram_entropy(const fsdp_dataset_t *dataset);
 
 /** The number, in the training split, of the sample that (seed, step, index)
- *  draws: uniform with replacement for text; for CSV epochs are permutations
- *  (a sample is not seen twice before all were seen once), where `batch` is
- *  the number of samples in a step. */
+ *  draws, where steps count from 1: uniform with replacement for text; for CSV
+ *  epochs are permutations (a sample is not seen twice before all were seen
+ *  once), where `batch` is the number of samples in a step. */
 size_t fsdp_dataset_draw(const fsdp_dataset_t *dataset, uint64_t seed,
                          uint64_t step, size_t index, size_t batch);
 

@@ -12,8 +12,9 @@
 static fsdp_status_t
 io_error(const char *path, const char *what)
 {
-    return fsdp_error(FSDP_ERR_IO, "%s cannot be %s: %s", path, what,
-                      strerror(errno));
+    return fsdp_error(FSDP_ERR_IO,
+                      "%s cannot be %s: %s; check its name and permissions",
+                      path, what, strerror(errno));
 }
 
 /* All of it, or an error; a read may be cut short by a signal. */

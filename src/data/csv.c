@@ -9,7 +9,7 @@
 #include "fsdp/memory.h"
 #include "fsdp/random.h"
 
-enum { MAX_CLASSES = 65536 };
+enum { MAX_CLASSES = 65536, HELD_OUT_STREAM = 99 };
 
 /* A file while it is read. */
 typedef struct reader {
@@ -19,20 +19,29 @@ typedef struct reader {
     size_t columns; /**< of the first row of numbers; 0: none yet          */
     double *cell;   /**< [rows, columns]                                   */
     size_t rows, room;
+    int wanted;        /**< the label's column; -1: the last                  */
+    size_t label;      /**< the same, when `columns` is known                 */
     locale_t c_locale; /**< so that a decimal comma never counts             */
 } reader_t;
 
+/* Shows the first bytes of the field too, as far as they can be printed. */
 static fsdp_status_t
-bad_field(const reader_t *reader, size_t column, const char *what)
+bad_field(const reader_t *reader, size_t column, const char *field,
+          size_t length, const char *what)
 {
+    char shown[24];
+    size_t n = length < sizeof shown ? length : sizeof shown - 1;
+    for (size_t i = 0; i < n; i++)
+        shown[i] = field[i] >= ' ' && field[i] <= '~' ? field[i] : '?';
+    shown[n] = '\0';
     return fsdp_error(FSDP_ERR_INPUT,
-                      "data file %s, line %zu, column %zu: %s; a CSV file of "
-                      "plain numbers is needed",
-                      reader->path, reader->line, column + 1, what);
+                      "data file %s, line %zu, column %zu: \"%s\" is %s; a "
+                      "CSV file of plain numbers, without quotes, is needed",
+                      reader->path, reader->line, column + 1, shown, what);
 }
 
-/* The next field of the line; *end is the character after it.  False if it is
- * no number at all. */
+/* False if the field is not one number and nothing else; of what strtod() lets
+ * pass that is hexadecimal and a carriage return amid a line. */
 static bool
 parse_number(const reader_t *reader, char *field, size_t length, double *value)
 {
@@ -42,7 +51,7 @@ parse_number(const reader_t *reader, char *field, size_t length, double *value)
     bool good = end != field;
     while (*end == ' ' || *end == '\t')
         end++;
-    good = good && *end == '\0' && strpbrk(field, "xX") == NULL;
+    good = good && *end == '\0' && strpbrk(field, "xX\r\v\f") == NULL;
     field[length] = saved;
     return good;
 }
@@ -71,12 +80,59 @@ count_fields(const char *line, size_t length)
     return fields;
 }
 
+static size_t
+field_length(const char *field, const char *end)
+{
+    const char *comma = memchr(field, ',', (size_t)(end - field));
+    return (size_t)((comma != NULL ? comma : end) - field);
+}
+
+static fsdp_status_t
+take_first_row(reader_t *reader, size_t columns)
+{
+    reader->columns = columns;
+    reader->label = reader->wanted < 0 ? columns - 1 : (size_t)reader->wanted;
+    if (columns < 2)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s, line %zu has one column; a label and "
+                          "at least one feature, between commas, are needed",
+                          reader->path, reader->line);
+    if (reader->label >= columns)
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "data file %s has %zu columns: there is no label "
+                          "column %d; --label-column takes 0 to %zu, or -1 "
+                          "for the last",
+                          reader->path, columns, reader->wanted, columns - 1);
+    return FSDP_OK;
+}
+
+static fsdp_status_t
+parse_field(const reader_t *reader, size_t column, char *field, size_t length,
+            double *value)
+{
+    const char *what = NULL;
+    if (!parse_number(reader, field, length, value))
+        what = "no number";
+    else if (!isfinite(*value))
+        what = "NaN, infinity or too large a number";
+    else if (column == reader->label &&
+             (*value != floor(*value) || *value < 0 || *value >= MAX_CLASSES))
+        what = "no label, which is a whole number from 0 to 65535 (see "
+               "--label-column)";
+    if (what == NULL)
+        return FSDP_OK;
+    return bad_field(reader, column, field, length, what);
+}
+
 static fsdp_status_t
 parse_row(reader_t *reader, char *line, size_t length)
 {
     size_t columns = count_fields(line, length);
+    fsdp_status_t status = FSDP_OK;
     if (reader->columns == 0)
-        reader->columns = columns;
+        status = take_first_row(reader, columns);
+    if (status != FSDP_OK)
+        return status;
     if (columns != reader->columns)
         return fsdp_error(FSDP_ERR_INPUT,
                           "data file %s, line %zu has %zu columns, the first "
@@ -84,27 +140,23 @@ parse_row(reader_t *reader, char *line, size_t length)
                           reader->path, reader->line, columns, reader->columns);
     make_room(reader, columns);
     double *cell = reader->cell + reader->rows * columns;
-    for (size_t c = 0; c < columns; c++) {
-        size_t n = strcspn(line, ",\r\n");
-        if (!parse_number(reader, line, n, &cell[c]))
-            return bad_field(reader, c,
-                             n == 0 ? "an empty field"
-                                    : "text instead of a number");
-        if (!isfinite(cell[c]))
-            return bad_field(reader, c, "NaN, infinity or too large a number");
+    char *end = line + length;
+    for (size_t c = 0; c < columns && status == FSDP_OK; c++) {
+        size_t n = field_length(line, end);
+        status = parse_field(reader, c, line, n, &cell[c]);
         line += n + 1;
     }
     reader->rows++;
-    return FSDP_OK;
+    return status;
 }
 
 /* A first line whose first field is no number names the columns. */
 static bool
-is_header(const reader_t *reader, char *line)
+is_header(const reader_t *reader, char *line, size_t length)
 {
     double ignored;
-    return reader->line == 1 &&
-           !parse_number(reader, line, strcspn(line, ",\r\n"), &ignored);
+    size_t n = field_length(line, line + length);
+    return reader->line == 1 && !parse_number(reader, line, n, &ignored);
 }
 
 static fsdp_status_t
@@ -120,11 +172,14 @@ parse_lines(reader_t *reader, size_t length)
         char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t n = (size_t)((stop != NULL ? stop : end) - line);
         reader->at = line + n + 1;
-        if (memchr(line, '\0', n) != NULL)
-            return bad_field(reader, 0, "a zero byte");
+        char *zero = memchr(line, '\0', n);
+        if (zero != NULL)
+            return bad_field(reader,
+                             count_fields(line, (size_t)(zero - line)) - 1,
+                             zero, 1, "a zero byte");
         if (n > 0 && line[n - 1] == '\r')
             n--;
-        if (n > 0 && !is_header(reader, line))
+        if (n > 0 && !is_header(reader, line, n))
             status = parse_row(reader, line, n);
     }
     return status;
@@ -132,30 +187,17 @@ parse_lines(reader_t *reader, size_t length)
 
 /* ---- from cells to a data set ------------------------------------------- */
 
-static fsdp_status_t
-take_label(fsdp_dataset_t *d, const reader_t *reader, size_t row, size_t column)
-{
-    double value = reader->cell[row * reader->columns + column];
-    if (value != floor(value) || value < 0 || value >= MAX_CLASSES)
-        return fsdp_error(FSDP_ERR_INPUT,
-                          "data file %s, row %zu: the label in column %zu is "
-                          "%g; labels are whole numbers from 0 (see "
-                          "--label-column)",
-                          reader->path, row + 1, column + 1, value);
-    d->label[row] = (int32_t)value;
-    if ((size_t)value + 1 > d->classes)
-        d->classes = (size_t)value + 1;
-    return FSDP_OK;
-}
-
 static void
-take_features(fsdp_dataset_t *d, const reader_t *reader, size_t row,
-              size_t label_column)
+take_row(fsdp_dataset_t *d, const reader_t *reader, size_t row)
 {
+    const double *cell = reader->cell + row * reader->columns;
     double *to = d->value + row * d->features;
     for (size_t c = 0; c < reader->columns; c++)
-        if (c != label_column)
-            *to++ = reader->cell[row * reader->columns + c];
+        if (c != reader->label)
+            *to++ = cell[c];
+    d->label[row] = (int32_t)cell[reader->label];
+    if ((size_t)d->label[row] + 1 > d->classes)
+        d->classes = (size_t)d->label[row] + 1;
 }
 
 /* About one row in five is held out, by a hash of its number. */
@@ -165,7 +207,8 @@ deal_rows(fsdp_dataset_t *d, size_t rows)
     for (int s = 0; s < 2; s++)
         d->row[s] = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->row[s]);
     for (size_t r = 0; r < rows; r++) {
-        uint32_t word = fsdp_random_word(0, FSDP_RANDOM_DATA, 99, 0, r);
+        uint32_t word =
+            fsdp_random_word(0, FSDP_RANDOM_DATA, HELD_OUT_STREAM, 0, r);
         fsdp_split_t split = word % 5 == 0 ? FSDP_VALIDATION : FSDP_TRAIN;
         d->row[split][d->count[split]++] = r;
     }
@@ -197,31 +240,25 @@ measure_entropy(fsdp_dataset_t *d)
 }
 
 static fsdp_status_t
-take_cells(fsdp_dataset_t *d, const reader_t *reader, int label_column)
+take_cells(fsdp_dataset_t *d, const reader_t *reader)
 {
-    size_t rows = reader->rows, columns = reader->columns;
-    size_t label = label_column < 0 ? columns - 1 : (size_t)label_column;
-    fsdp_status_t status = FSDP_OK;
-    if (label >= columns || columns < 2)
+    size_t rows = reader->rows;
+    if (rows == 0)
         return fsdp_error(FSDP_ERR_INPUT,
-                          "data file %s has %zu columns; a label in column "
-                          "%zu and at least one feature are needed",
-                          reader->path, columns, label + 1);
-    d->features = columns - 1;
+                          "data file %s has no row of numbers; a CSV file of "
+                          "plain numbers is needed",
+                          reader->path);
+    d->features = reader->columns - 1;
     d->value =
         fsdp_alloc(FSDP_MEM_OTHER, rows * d->features * sizeof *d->value);
     d->label = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->label);
-    for (size_t r = 0; r < rows && status == FSDP_OK; r++) {
-        status = take_label(d, reader, r, label);
-        take_features(d, reader, r, label);
-    }
-    if (status != FSDP_OK)
-        return status;
+    for (size_t r = 0; r < rows; r++)
+        take_row(d, reader, r);
     deal_rows(d, rows);
     if (d->count[FSDP_TRAIN] == 0 || d->count[FSDP_VALIDATION] == 0)
         return fsdp_error(FSDP_ERR_INPUT,
                           "data file %s is too short: %zu rows do not make a "
-                          "training and a held-out part",
+                          "training and a held-out part; give more rows",
                           reader->path, rows);
     scale_features(d, rows);
     measure_entropy(d);
@@ -232,7 +269,7 @@ fsdp_status_t
 fsdp_dataset_open_csv(const char *path, int label_column,
                       fsdp_dataset_t **dataset)
 {
-    reader_t reader = {.path = path};
+    reader_t reader = {.path = path, .wanted = label_column};
     char *text;
     size_t length;
     *dataset = NULL;
@@ -243,14 +280,10 @@ fsdp_dataset_open_csv(const char *path, int label_column,
     fsdp_dataset_t *d = fsdp_calloc(FSDP_MEM_OTHER, sizeof *d);
     reader.at = text;
     reader.c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    FSDP_CHECK(reader.c_locale != (locale_t)0, "no memory for a locale");
     status = parse_lines(&reader, length);
-    if (status == FSDP_OK && reader.rows == 0)
-        status = fsdp_error(FSDP_ERR_INPUT,
-                            "data file %s has no row of "
-                            "numbers",
-                            path);
     if (status == FSDP_OK)
-        status = take_cells(d, &reader, label_column);
+        status = take_cells(d, &reader);
     freelocale(reader.c_locale);
     fsdp_free(reader.cell);
     fsdp_free(text);

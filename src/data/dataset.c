@@ -8,7 +8,6 @@
 
 #include "base/vmath.h"
 #include "fsdp/memory.h"
-#include "fsdp/random.h"
 
 static fsdp_status_t
 open_regular(const char *path, int *fd, size_t *size)

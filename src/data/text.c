@@ -12,7 +12,7 @@ too_short(const char *path, size_t length, size_t context)
                       "data file %s is too short: %zu bytes, of which a tenth "
                       "is held out; a context of %zu needs %zu at least, or "
                       "choose a smaller --context",
-                      path, length, context, 10 * (context + 1) + 10);
+                      path, length, context, 10 * (context + 1));
 }
 
 fsdp_status_t
@@ -22,12 +22,13 @@ fsdp_dataset_open_text(const char *path, size_t context,
     char *text;
     size_t length, counts[256] = {0};
     *dataset = NULL;
+    FSDP_CHECK(context > 0, "a context of 0 tokens");
     fsdp_status_t status = fsdp_data_read_file(path, &text, &length);
     if (status != FSDP_OK)
         return status;
 
     size_t held_out = length / 10;
-    if (context == 0 || held_out < context + 1) {
+    if (held_out <= context) {
         fsdp_free(text);
         return too_short(path, length, context);
     }

@@ -1,3 +1,8 @@
 ## Suites of src/nn, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+suites += \
+    %D%/test_differences
+
+nn_case = %D%/nn_case.c %D%/nn_case.h %D%/nn_operators.c
+%C%_test_differences_SOURCES = \
+    %D%/test_differences.c %D%/differences.h $(nn_case)

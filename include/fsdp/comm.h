@@ -51,6 +51,8 @@ void fsdp_init(int *argc, char ***argv);
 /** Frees the world and ends MPI.  Collective. */
 void fsdp_finalize(void);
 bool fsdp_is_initialized(void);
+/** What MPI says of itself, on one line: "MPICH Version: 4.0.2". */
+const char *fsdp_comm_library_version(void);
 
 /** The world; lives from fsdp_init() to fsdp_finalize(). */
 fsdp_comm_t *fsdp_comm_world(void);

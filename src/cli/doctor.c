@@ -54,6 +54,7 @@ check_system(void)
     double gib = (double)pages * (double)bytes / (1 << 30);
     snprintf(text, sizeof text, "%.1f GiB", gib);
     line(gib >= 0.5, "memory", text, "small models only");
+    line(true, "MPI", fsdp_comm_library_version(), "");
 }
 
 static void

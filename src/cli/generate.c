@@ -54,7 +54,8 @@ check_sizes(const fsdp_safetensors_t *file, const char *path,
         c->n_layer > fsdp_safetensors_count(file) ||
         c->n_embd % c->n_head != 0 || c->vocab_size < 256)
         return fsdp_error(FSDP_ERR_INPUT,
-                          "%s: its metadata and its tensors do not agree",
+                          "%s: its metadata and its tensors do not agree; use "
+                          "a file that fsdp train --save wrote",
                           path);
     return FSDP_OK;
 }

@@ -12,3 +12,4 @@ fsdp_SOURCES = \
     %D%/task.c %D%/task.h \
     %D%/train.c
 fsdp_LDADD = libfsdp.la
+dist_man_MANS = %D%/fsdp.1

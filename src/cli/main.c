@@ -1,7 +1,9 @@
 /* fsdp: the program with its commands. */
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -57,11 +59,8 @@ without_mpi(cli_command_t command, const cli_options_t *options, bool help,
             fsdp_status_t status)
 {
     FILE *out = is_first_process() ? stdout : NULL;
-    if (status != FSDP_OK) {
-        if (out != NULL)
-            fprintf(stderr, "fsdp: %s\n", fsdp_error_message());
-        return fsdp_status_exit_code(status);
-    }
+    if (status != FSDP_OK)
+        return -1; /* the ranks must agree on it */
     if (help && out != NULL)
         cli_print_command_help(command, out);
     if (help)
@@ -73,15 +72,61 @@ without_mpi(cli_command_t command, const cli_options_t *options, bool help,
     return 0;
 }
 
+/* If a standard file is closed, the next file that is opened would take its
+ * place and get what is meant for the user.  Now writing there fails, as it
+ * should. */
+static void
+occupy_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) == -1 &&
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(FSDP_EXIT_USAGE);
+}
+
+/* Ranks that were told different things would wait for each other in vain. */
+static fsdp_status_t
+check_alike(int argc, char **argv)
+{
+    fsdp_comm_t *world = fsdp_comm_world();
+    int size = fsdp_comm_size(world), other = 0;
+    uint64_t mine = 0;
+    for (int i = 1; i < argc; i++)
+        mine = mine * 31 + fsdp_hash_name(argv[i]);
+    uint64_t *all = fsdp_alloc(FSDP_MEM_OTHER, (size_t)size * sizeof *all);
+    fsdp_all_gather(world, "options", FSDP_INT64, &mine, all, 1);
+    while (other < size && all[other] == all[0])
+        other++;
+    fsdp_free(all);
+    if (other == size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_USAGE,
+                      "rank %d was started with other options than rank 0; "
+                      "give all ranks the same",
+                      other);
+}
+
+/* `status` is that of the options. */
+static fsdp_status_t
+run_command(cli_command_t command, const cli_options_t *options,
+            fsdp_status_t status)
+{
+    status = fsdp_comm_agree(fsdp_comm_world(), status);
+    if (status != FSDP_OK)
+        return status;
+    return command == CLI_TRAIN      ? cli_train(options)
+           : command == CLI_GENERATE ? cli_generate(options)
+                                     : cli_doctor(options);
+}
+
 static int
 run(cli_command_t command, int *argc, char ***argv,
-    const cli_options_t *options)
+    const cli_options_t *options, fsdp_status_t status)
 {
     fsdp_init(argc, argv);
     fsdp_comm_set_timeout(options->timeout);
-    fsdp_status_t status = command == CLI_TRAIN      ? cli_train(options)
-                           : command == CLI_GENERATE ? cli_generate(options)
-                                                     : cli_doctor(options);
+    fsdp_status_t alike = check_alike(*argc, *argv);
+    status = alike != FSDP_OK ? alike : run_command(command, options, status);
     bool said = cli_speaks() && (fflush(stdout) != 0 || ferror(stdout));
     if (said)
         fsdp_error(FSDP_ERR_IO, "standard output cannot be written; is the "
@@ -100,6 +145,7 @@ int
 main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    occupy_standard_files();
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 ||
         strcmp(name, "-h") == 0) {
         if (is_first_process())
@@ -112,7 +158,7 @@ main(int argc, char **argv)
         return 0;
     }
     cli_command_t command = find_command(name);
-    cli_options_t options;
+    cli_options_t options = {.timeout = 60};
     bool help = false;
     fsdp_status_t status = FSDP_OK;
     if (command == 0)
@@ -125,5 +171,5 @@ main(int argc, char **argv)
         status =
             cli_options_parse(command, argc - 2, argv + 2, &options, &help);
     int code = without_mpi(command, &options, help, status);
-    return code >= 0 ? code : run(command, &argc, &argv, &options);
+    return code >= 0 ? code : run(command, &argc, &argv, &options, status);
 }

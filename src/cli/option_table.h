@@ -12,6 +12,15 @@ typedef enum cli_option_kind {
     CLI_CHOICE /**< an int: which of the words */
 } cli_option_kind_t;
 
+/** What an option has a meaning with; given without it, it is refused. */
+typedef enum cli_need {
+    CLI_NEEDS_NOTHING,
+    CLI_NEEDS_GPT2,
+    CLI_NEEDS_MLP,
+    CLI_NEEDS_SGD,
+    CLI_NEEDS_ADAMW
+} cli_need_t;
+
 typedef struct cli_option_spec {
     const char *name;
     cli_option_kind_t kind;
@@ -20,6 +29,7 @@ typedef struct cli_option_spec {
     const char *argument; /**< name of the value, or words separated by |    */
     unsigned commands;    /**< which take it: CLI_TRAIN | ...                */
     const char *help;     /**< with the default in parentheses               */
+    cli_need_t needs;
 } cli_option_spec_t;
 
 extern const cli_option_spec_t cli_option_table[];

@@ -1,26 +1,38 @@
 /* Reading the command line. */
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/option_table.h"
 
+enum { MAX_OPTIONS = 64 };
+
 /* ---- values ------------------------------------------------------------- */
+
+/* Letters, signs and digits only: strtod() also takes blanks, words and
+ * hexadecimal, strtol() blanks. */
+static bool
+looks_like(const cli_option_spec_t *spec, const char *text)
+{
+    const char *letters =
+        spec->kind == CLI_REAL ? "0123456789.eE+-" : "0123456789-";
+    return text[0] != '\0' && text[strspn(text, letters)] == '\0';
+}
 
 static fsdp_status_t
 set_number(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
 {
     char *end;
     errno = 0;
-    double value = strtod(text, &end);
-    bool whole = spec->kind == CLI_REAL || value == floor(value);
-    if (end == text || *end != '\0' || !isfinite(value) || !whole ||
-        strpbrk(text, " \txX") != NULL)
-        return fsdp_error(FSDP_ERR_USAGE, "--%s %s: a %s is needed", spec->name,
+    long whole = strtol(text, &end, 10);
+    double value = spec->kind == CLI_REAL ? strtod(text, &end) : (double)whole;
+    if (!looks_like(spec, text) || *end != '\0')
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--%s %s: a %s is needed, %.10g to %.10g", spec->name,
                           text[0] != '\0' ? text : "\"\"",
-                          spec->kind == CLI_REAL ? "number" : "whole number");
+                          spec->kind == CLI_REAL ? "number" : "whole number",
+                          spec->min, spec->max);
     if (value < spec->min || value > spec->max)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--%s %s is out of range; give %.10g to %.10g",
@@ -28,7 +40,7 @@ set_number(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
     if (spec->kind == CLI_REAL)
         *(double *)((char *)o + spec->offset) = value;
     else
-        *(long *)((char *)o + spec->offset) = (long)value;
+        *(long *)((char *)o + spec->offset) = whole;
     return FSDP_OK;
 }
 
@@ -141,10 +153,11 @@ find_spec(cli_command_t command, const char *name, size_t length)
     return NULL;
 }
 
-/* The option at argv[*i], with its value there or in the next argument. */
+/* The option at argv[*i], with its value there or in the next argument;
+ * `given[k]` becomes true for option k. */
 static fsdp_status_t
 parse_one(cli_command_t command, int argc, char **argv, int *i,
-          cli_options_t *o)
+          cli_options_t *o, bool *given)
 {
     char *name = argv[*i];
     if (strncmp(name, "--", 2) != 0)
@@ -160,6 +173,7 @@ parse_one(cli_command_t command, int argc, char **argv, int *i,
         name[length] = '\0';
         return unknown_option(command, name);
     }
+    given[spec - cli_option_table] = true;
     if (spec->kind == CLI_FLAG && value != NULL)
         return fsdp_error(FSDP_ERR_USAGE, "--%s takes no value", spec->name);
     if (spec->kind == CLI_FLAG || value != NULL)
@@ -170,22 +184,63 @@ parse_one(cli_command_t command, int argc, char **argv, int *i,
     return set_value(spec, argv[++*i], o);
 }
 
+static bool
+is_met(cli_need_t need, const cli_options_t *o)
+{
+    switch (need) {
+    case CLI_NEEDS_GPT2:
+        return o->model == CLI_GPT2;
+    case CLI_NEEDS_MLP:
+        return o->model == CLI_MLP;
+    case CLI_NEEDS_SGD:
+        return o->optimizer == CLI_SGD;
+    case CLI_NEEDS_ADAMW:
+        return o->optimizer == CLI_ADAMW;
+    case CLI_NEEDS_NOTHING:
+        break;
+    }
+    return true;
+}
+
+/* No option is without effect and silent about it. */
+static fsdp_status_t
+check_needs(const bool *given, const cli_options_t *o)
+{
+    static const char *const remedy[] = {
+        [CLI_NEEDS_GPT2] = "--model gpt2",
+        [CLI_NEEDS_MLP] = "--model mlp",
+        [CLI_NEEDS_SGD] = "--optimizer sgd",
+        [CLI_NEEDS_ADAMW] = "--optimizer adamw",
+    };
+    for (int i = 0; i < cli_option_count; i++) {
+        const cli_option_spec_t *spec = &cli_option_table[i];
+        if (given[i] && !is_met(spec->needs, o))
+            return fsdp_error(FSDP_ERR_USAGE,
+                              "--%s has a meaning with %s only; leave it out",
+                              spec->name, remedy[spec->needs]);
+    }
+    return FSDP_OK;
+}
+
 fsdp_status_t
 cli_options_parse(cli_command_t command, int argc, char **argv,
                   cli_options_t *options, bool *help)
 {
     *options = cli_options_default();
     *help = false;
+    bool given[MAX_OPTIONS] = {false};
+    FSDP_CHECK(cli_option_count <= MAX_OPTIONS, "%d options", cli_option_count);
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             *help = true;
             return FSDP_OK;
         }
-        fsdp_status_t status = parse_one(command, argc, argv, &i, options);
+        fsdp_status_t status =
+            parse_one(command, argc, argv, &i, options, given);
         if (status != FSDP_OK)
             return status;
     }
-    return FSDP_OK;
+    return check_needs(given, options);
 }
 
 /* ---- help --------------------------------------------------------------- */

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 
@@ -173,6 +175,33 @@ log_summary(const cli_summary_t *s)
 
 /* ---- the screen -------------------------------------------------------------- */
 
+/* On a terminal only: how far the run is, below the lines, rubbed out before
+ * the next of them. */
+static bool
+has_terminal(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDERR_FILENO) && kind != NULL && strcmp(kind, "dumb") != 0;
+}
+
+static void
+rub_out_bar(void)
+{
+    if (has_terminal())
+        fputs("\r\033[K", stderr);
+}
+
+static void
+draw_bar(long step, long steps)
+{
+    enum { WIDTH = 40 };
+    static const char done[] = "########################################";
+    int n = (int)(step * WIDTH / steps);
+    if (has_terminal() && step < steps)
+        fprintf(stderr, "[%.*s%*s] %ld of %ld", n, done, WIDTH - n, "", step,
+                steps);
+}
+
 void
 cli_report_step(const cli_step_t *s, const char *unit)
 {
@@ -183,10 +212,12 @@ cli_report_step(const cli_step_t *s, const char *unit)
         snprintf(verdict, sizeof verdict,
                  " | %" PRIu64 " of %" PRIu64 " values differ",
                  s->report.differing, s->report.compared);
+    rub_out_bar();
     printf("step %4ld/%ld | loss %8.6f | norm %9.3e | lr %.2e | %7.0f %s/s%s\n",
            s->step, s->steps, s->loss, s->grad_norm, s->lr, s->per_second, unit,
            verdict);
     fflush(stdout);
+    draw_bar(s->step, s->steps);
     if (log_file != NULL)
         log_step(s);
 }
@@ -196,6 +227,7 @@ cli_report_held_out(long step, double loss, double accuracy)
 {
     if (!cli_speaks())
         return;
+    rub_out_bar();
     printf("held out after step %ld: loss %.6f", step, loss);
     if (!isnan(accuracy))
         printf(", %.2f %% right", 100.0 * accuracy);

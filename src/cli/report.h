@@ -19,8 +19,8 @@ typedef struct cli_summary {
     double unigram_entropy;
     bool verifying;
     fsdp_verify_report_t total;
-    fsdp_comm_t *comm;     /**< whose collectives are counted                */
-    const int64_t *peaks;  /**< [W][FSDP_MEM_COUNT], bytes                   */
+    fsdp_comm_t *comm;    /**< whose collectives are counted                */
+    const int64_t *peaks; /**< [W][FSDP_MEM_COUNT], bytes                   */
 } cli_summary_t;
 
 /** Opens the log file on the speaking rank (NULL path: none).  The other ranks

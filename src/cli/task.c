@@ -5,14 +5,34 @@
 
 /* ---- shapes -------------------------------------------------------------- */
 
+/* The number of heads shows in no shape: only the metadata can tell. */
+static fsdp_status_t
+check_init(const cli_options_t *o)
+{
+    fsdp_safetensors_t *file;
+    fsdp_status_t status = fsdp_safetensors_open(o->init, &file);
+    if (status != FSDP_OK)
+        return status;
+    const char *heads = fsdp_safetensors_metadata(file, "n_head");
+    if (heads != NULL && strtol(heads, NULL, 10) != o->heads)
+        status = fsdp_error(FSDP_ERR_INPUT,
+                            "--init %s: the model in it has %s heads, not "
+                            "%ld; give --heads %s",
+                            o->init, heads, o->heads, heads);
+    fsdp_safetensors_close(&file);
+    return status;
+}
+
 static fsdp_status_t
 settle_gpt2(cli_task_t *task)
 {
     const cli_options_t *o = task->options;
     if (o->width % o->heads != 0)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "--heads %ld does not divide --width %ld", o->heads,
-                          o->width);
+        return fsdp_error(
+            FSDP_ERR_USAGE,
+            "--heads %ld does not divide --width %ld; give --width "
+            "%ld",
+            o->heads, o->width, (o->width / o->heads + 1) * o->heads);
     task->gpt2 = fsdp_gpt2_config_default();
     task->gpt2.n_layer = (size_t)o->layers;
     task->gpt2.n_head = (size_t)o->heads;
@@ -25,7 +45,11 @@ settle_gpt2(cli_task_t *task)
     task->gpt2.tie_word_embeddings = !o->untied;
     task->gpt2.dtype = task->dtype;
     task->gpt2.seed = (uint64_t)o->seed;
-    return fsdp_dataset_open_text(o->data, (size_t)o->context, &task->data);
+    fsdp_status_t status =
+        fsdp_dataset_open_text(o->data, (size_t)o->context, &task->data);
+    if (status == FSDP_OK && o->init != NULL)
+        status = check_init(o);
+    return status;
 }
 
 /* "64,32" between the features and the classes of the data. */

@@ -1,6 +1,7 @@
 #include <libgen.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/report.h"
@@ -31,8 +32,9 @@ check_batch(const cli_options_t *o, int size)
     if (o->batch_size % o->micro_batch_size != 0)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--micro-batch-size %ld does not divide --batch-size "
-                          "%ld",
-                          o->micro_batch_size, o->batch_size);
+                          "%ld; give --batch-size %ld",
+                          o->micro_batch_size, o->batch_size,
+                          (total + 1) * o->micro_batch_size);
     if (total < size)
         return fsdp_error(FSDP_ERR_USAGE,
                           "%d ranks, but only %ld micro-batches a step: use "
@@ -53,12 +55,19 @@ check_save(const char *path)
 {
     if (path == NULL || !cli_speaks())
         return FSDP_OK;
+    struct stat kind;
+    if (stat(path, &kind) == 0 && S_ISDIR(kind.st_mode))
+        return fsdp_error(FSDP_ERR_IO,
+                          "--save %s: this is a folder; give the name of a "
+                          "file",
+                          path);
     char *copy = fsdp_strdup(path);
     bool writable = access(dirname(copy), W_OK) == 0;
     fsdp_free(copy);
     if (!writable)
         return fsdp_error(FSDP_ERR_IO,
-                          "--save %s: its folder is missing or not writable",
+                          "--save %s: its folder is missing or not writable; "
+                          "make it or choose another",
                           path);
     return FSDP_OK;
 }
@@ -68,10 +77,15 @@ check_options(const cli_options_t *o, int size)
 {
     if (o->optimizer == CLI_SGD && o->nesterov && o->momentum == 0)
         return fsdp_error(FSDP_ERR_USAGE, "--nesterov needs --momentum");
-    if (o->optimizer == CLI_ADAMW && (o->momentum != 0 || o->nesterov))
+    if (o->warmup_steps > o->steps)
         return fsdp_error(FSDP_ERR_USAGE,
-                          "--momentum and --nesterov belong to --optimizer "
-                          "sgd");
+                          "--warmup-steps %ld is more than --steps %ld; give "
+                          "fewer",
+                          o->warmup_steps, o->steps);
+    if (o->min_lr > o->lr)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--min-lr %g is above --lr %g; give a smaller one",
+                          o->min_lr, o->lr);
     if (o->inject != NULL) {
         fsdp_status_t status = fsdp_fault_choose(o->inject);
         if (status != FSDP_OK)
@@ -418,6 +432,11 @@ train_all(run_t *run)
         train_step(run, &s);
         cli_report_step(&s, o->model == CLI_GPT2 ? "tok" : "rows");
         wrong |= s.report.differing > 0;
+        if (!isfinite(s.loss) && !wrong)
+            return fsdp_error(FSDP_ERR_FAULT,
+                              "step %ld: the loss is %g; lower --lr, or give "
+                              "--grad-clip or --warmup-steps",
+                              step, s.loss);
         bool last = step == o->steps;
         if (last || (o->eval_every > 0 && step % o->eval_every == 0)) {
             held_out = evaluate(run);

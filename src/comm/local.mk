@@ -21,5 +21,6 @@ libfsdp_la_SOURCES += \
     %D%/rows.c \
     %D%/tuning.h \
     %D%/watchdog.c \
+    %D%/version.c \
     %D%/work.c \
     %D%/world.c

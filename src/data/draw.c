@@ -24,11 +24,15 @@ feistel(uint64_t x, int bits, uint64_t seed, uint64_t epoch)
     return left << bits | right;
 }
 
+/* With fewer elements six rounds do not mix: some pairs come up far more often
+ * than others. */
+enum { FEWEST_BITS = 4 };
+
 /* A permutation of [0, n): walks on along the cycle until it is inside. */
 static uint64_t
 permuted(uint64_t x, uint64_t n, uint64_t seed, uint64_t epoch)
 {
-    int bits = 1;
+    int bits = FEWEST_BITS;
     while (((uint64_t)1 << (2 * bits)) < n)
         bits++;
     do

@@ -1,4 +1,9 @@
 ## Suites of src/data, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
-    %D%/test_data
+    %D%/test_data \
+    %D%/test_draws \
+    %D%/test_hard_input
+
+%C%_test_draws_SOURCES = %D%/test_draws.c %D%/files.c %D%/files.h
+%C%_test_hard_input_SOURCES = %D%/test_hard_input.c %D%/files.c %D%/files.h

@@ -35,11 +35,11 @@ static void
 watch_baseline(fsdp_verifier_t *verifier)
 {
     size_t watches = (size_t)verifier->num_watches;
-    verifier->base_watch = fsdp_calloc(FSDP_MEM_BASELINE,
-                                       watches * sizeof *verifier->base_watch);
+    verifier->base_watch =
+        fsdp_calloc(FSDP_MEM_BASELINE, watches * sizeof *verifier->base_watch);
     verifier->base_recorder =
-        fsdp_calloc(FSDP_MEM_BASELINE, (size_t)verifier->size *
-                                           sizeof *verifier->base_recorder);
+        fsdp_calloc(FSDP_MEM_BASELINE,
+                    (size_t)verifier->size * sizeof *verifier->base_recorder);
     verifier->base_recorder_now = verifier->base_recorder;
     for (size_t i = 0; i < watches; i++) {
         const char *name = verifier->watch[i].module->name;
@@ -56,10 +56,10 @@ baseline_create(fsdp_verifier_t *verifier)
 {
     const fsdp_task_t *task = &verifier->options.task;
     verifier->baseline = task->build(task->context);
-    size_t count = (size_t)verifier->size *
-                   (size_t)verifier->options.micro_batches;
-    verifier->losses = fsdp_calloc(FSDP_MEM_BASELINE,
-                                   count * sizeof *verifier->losses);
+    size_t count =
+        (size_t)verifier->size * (size_t)verifier->options.micro_batches;
+    verifier->losses =
+        fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->losses);
     for (int p = 0; p < verifier->num_params; p++)
         pair_parameter(verifier, &verifier->param[p]);
     watch_baseline(verifier);
@@ -122,8 +122,8 @@ baseline_run(fsdp_verifier_t *verifier, int j, int r)
     fsdp_tape_options_t options =
         task->tape_options(task->context, verifier->step, g);
     fsdp_tape_t *tape = fsdp_tape_create(&options);
-    fsdp_tensor_t *loss = task->loss(task->context, tape, verifier->baseline,
-                                     verifier->step, g);
+    fsdp_tensor_t *loss =
+        task->loss(task->context, tape, verifier->baseline, verifier->step, g);
     verifier->losses[g] = fsdp_tensor_get(loss, 0);
     fsdp_backward(tape, loss);
     for (int p = 0; p < verifier->num_params; p++)
@@ -181,8 +181,8 @@ reduce_parameter(fsdp_verifier_t *verifier, verified_t *param)
     divide(param, sum, divide_factor(verifier));
     if (verifier->options.level == FSDP_VERIFY_PHASE)
         param->reduced = copy_of(param, sum);
-    term_sum_add(&param->over_micros, param->dtype,
-                 order_over_micros(verifier), sum, param->numel);
+    term_sum_add(&param->over_micros, param->dtype, order_over_micros(verifier),
+                 sum, param->numel);
 }
 
 void
@@ -232,8 +232,7 @@ baseline_bound(const fsdp_verifier_t *verifier, const verified_t *param,
     double smallest = single ? 0x1p-149 : 0x1p-1074;
     double gamma = gamma_of(roundings, single ? 0x1p-24 : 0x1p-53);
     double own = gamma_of(roundings + 8, 0x1p-53);
-    double *bound =
-        fsdp_alloc(FSDP_MEM_BASELINE, param->numel * sizeof *bound);
+    double *bound = fsdp_alloc(FSDP_MEM_BASELINE, param->numel * sizeof *bound);
     for (size_t i = 0; i < param->numel; i++) {
         bound[i] = 2 * gamma * magnitude[i] / factor + roundings * smallest;
         bound[i] *= 1 + own;

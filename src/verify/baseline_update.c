@@ -19,19 +19,21 @@ baseline_norm(const fsdp_verifier_t *verifier)
     for (int p = 0; p < verifier->num_params; p++) {
         const verified_t *param = &verifier->param[p];
         for (size_t i = 0; param->grad != NULL && i < param->numel; i++)
-            fsdp_exact_sum_add_square(
-                &sum, value_get(param->dtype, param->grad, i));
+            fsdp_exact_sum_add_square(&sum,
+                                      value_get(param->dtype, param->grad, i));
     }
     return value_round(verifier->dtype, sqrt(fsdp_exact_sum_round(&sum)));
 }
 
+/* In PyTorch a number over a tensor is the number times its reciprocal. */
 void
 baseline_clip(fsdp_verifier_t *verifier, double norm)
 {
     fsdp_dtype_t dtype = verifier->dtype;
     double total = value_round(dtype, norm + value_round(dtype, 1e-6));
     double max_norm = value_round(dtype, verifier->options.clip_norm);
-    double coefficient = value_round(dtype, max_norm / total);
+    double coefficient =
+        value_round(dtype, value_round(dtype, 1 / total) * max_norm);
     if (coefficient > 1)
         coefficient = 1;
     for (int p = 0; p < verifier->num_params; p++) {
@@ -49,9 +51,8 @@ static void *
 state_of(verified_t *param, int k)
 {
     if (param->state[k] == NULL)
-        param->state[k] = fsdp_calloc(FSDP_MEM_BASELINE,
-                                      param->numel *
-                                          fsdp_dtype_size(param->dtype));
+        param->state[k] = fsdp_calloc(
+            FSDP_MEM_BASELINE, param->numel * fsdp_dtype_size(param->dtype));
     return param->state[k];
 }
 

@@ -11,8 +11,7 @@ static void *
 none(const verified_t *param)
 {
     void *rows = fsdp_alloc(FSDP_MEM_BASELINE,
-                            param->chunk_numel *
-                                fsdp_dtype_size(param->dtype));
+                            param->chunk_numel * fsdp_dtype_size(param->dtype));
     for (size_t i = 0; i < param->chunk_numel; i++)
         value_put(param->dtype, rows, i, NAN);
     return rows;
@@ -24,8 +23,8 @@ verifier_gather_rows(fsdp_verifier_t *verifier, const verified_t *param,
 {
     size_t bytes = (size_t)verifier->size * param->chunk_numel *
                    fsdp_dtype_size(param->dtype);
-    void *all = verifier->rank == 0 ? fsdp_alloc(FSDP_MEM_BASELINE, bytes)
-                                    : NULL;
+    void *all =
+        verifier->rank == 0 ? fsdp_alloc(FSDP_MEM_BASELINE, bytes) : NULL;
     void *missing = local == NULL ? none(param) : NULL;
     fsdp_gather(verifier->comm, param->run->name, param->dtype,
                 local != NULL ? local : missing, all, param->chunk_numel, 0);
@@ -34,8 +33,7 @@ verifier_gather_rows(fsdp_verifier_t *verifier, const verified_t *param,
 }
 
 double *
-verifier_gather_value(fsdp_verifier_t *verifier, const char *what,
-                      double value)
+verifier_gather_value(fsdp_verifier_t *verifier, const char *what, double value)
 {
     double *all = verifier->rank == 0
                       ? fsdp_alloc(FSDP_MEM_BASELINE,
@@ -52,15 +50,12 @@ verifier_compare_replicas(fsdp_verifier_t *verifier, const char *phase,
     double *all = verifier_gather_value(verifier, phase, value);
     if (verifier->rank != 0)
         return;
-    place_t place = {.phase = phase,
-                     .micro = -1,
-                     .ulp_dtype = verifier->dtype};
+    place_t place = {.phase = phase, .micro = -1, .ulp_dtype = verifier->dtype};
     verifier_compare(verifier, &place, FSDP_FP64, all, &expected, 1);
     place.phase = "replica";
     place.name = phase;
     for (place.rank = 1; place.rank < verifier->size; place.rank++)
-        verifier_compare(verifier, &place, FSDP_FP64, all + place.rank, all,
-                         1);
+        verifier_compare(verifier, &place, FSDP_FP64, all + place.rank, all, 1);
     fsdp_free(all);
 }
 

@@ -34,8 +34,7 @@ verify_ulps(fsdp_dtype_t dtype, double a, double b)
 /* The earliest one of a call is kept; of two at the same time, the first. */
 static void
 keep_candidate(fsdp_verifier_t *verifier, const place_t *place,
-               fsdp_dtype_t dtype, size_t element, double ours,
-               double expected)
+               fsdp_dtype_t dtype, size_t element, double ours, double expected)
 {
     fsdp_divergence_t *c = &verifier->candidate;
     if (c->found && verifier->key <= place->key)
@@ -50,10 +49,9 @@ keep_candidate(fsdp_verifier_t *verifier, const place_t *place,
                                        : place->rank,
         .ours = ours,
         .expected = expected,
-        .ulps = verify_ulps(place->ulp_dtype != FSDP_DTYPE_NONE
-                                ? place->ulp_dtype
-                                : dtype,
-                            ours, expected),
+        .ulps = verify_ulps(
+            place->ulp_dtype != FSDP_DTYPE_NONE ? place->ulp_dtype : dtype,
+            ours, expected),
     };
     snprintf(c->phase, sizeof c->phase, "%s", place->phase);
     snprintf(c->unit, sizeof c->unit, "%s",
@@ -85,8 +83,8 @@ compare_element(fsdp_verifier_t *verifier, const place_t *place,
 {
     size_t size = fsdp_dtype_size(dtype);
     if (ours != NULL && expected != NULL &&
-        memcmp((const char *)ours + i * size,
-               (const char *)expected + i * size, size) == 0)
+        memcmp((const char *)ours + i * size, (const char *)expected + i * size,
+               size) == 0)
         return;
     double a = ours != NULL ? value_get(dtype, ours, i) : NAN;
     double b = expected != NULL ? value_get(dtype, expected, i) : NAN;

@@ -37,6 +37,5 @@ fsdp_divergence_format(const fsdp_divergence_t *divergence, char *text,
     format_values(d, values, sizeof values);
     snprintf(text, size,
              "first divergence: step %ld, %s%s%s%s, element %zu, rank %d: %s",
-             d->step, d->phase, name, unit, micro, d->element, d->rank,
-             values);
+             d->step, d->phase, name, unit, micro, d->element, d->rank, values);
 }

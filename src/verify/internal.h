@@ -18,19 +18,19 @@
 typedef struct verified {
     fsdp_parameter_t *run, *base; /**< borrowed                             */
     bool managed;
-    const char *unit;    /**< "(root)" for the root's; borrowed              */
+    const char *unit; /**< "(root)" for the root's; borrowed              */
     fsdp_dtype_t dtype;
-    size_t numel;        /**< of the whole                                   */
-    size_t local_numel;  /**< this rank's rows                               */
-    size_t chunk_numel;  /**< a padded shard                                 */
+    size_t numel;       /**< of the whole                                   */
+    size_t local_numel; /**< this rank's rows                               */
+    size_t chunk_numel; /**< a padded shard                                 */
 
     /* The baseline's, on rank 0. */
-    term_sum_t over_ranks;   /**< of one j                                   */
-    term_sum_t over_micros;  /**< of the step                                */
-    void *reduced; /**< of this j, divided; level phase only, NULL: none     */
-    void *grad;    /**< of the step; NULL: none                              */
+    term_sum_t over_ranks;  /**< of one j                                   */
+    term_sum_t over_micros; /**< of the step                                */
+    void *reduced;  /**< of this j, divided; level phase only, NULL: none     */
+    void *grad;     /**< of the step; NULL: none                              */
     void *state[2]; /**< momentum_buffer, or exp_avg and exp_avg_sq          */
-    long updates;  /**< that it has had                                      */
+    long updates;   /**< that it has had                                      */
     /* With the order `mpi`: sums of |terms| in double. */
     double *magnitude_of_j, *magnitude;
 } verified_t;
@@ -43,9 +43,9 @@ struct fsdp_verifier {
     verified_t *param;
     int num_params;
     long step;
-    int micro;         /**< j                                                */
+    int micro; /**< j                                                */
 
-    watch_t *watch;    /**< on the run's units                               */
+    watch_t *watch; /**< on the run's units                               */
     int num_watches;
     recorder_t recorder, *recorder_now; /**< of the run                      */
 
@@ -53,8 +53,8 @@ struct fsdp_verifier {
     fsdp_module_t *baseline;
     watch_t *base_watch;
     recorder_t *base_recorder, *base_recorder_now; /**< [W]                  */
-    double *losses;    /**< [m W]                                            */
-    uint64_t key;      /**< of the candidate                                 */
+    double *losses; /**< [m W]                                            */
+    uint64_t key;   /**< of the candidate                                 */
     fsdp_divergence_t candidate; /**< earliest divergence of the phase       */
 
     fsdp_verify_report_t of_step, total;
@@ -65,10 +65,10 @@ struct fsdp_verifier {
 /** What is compared, and how it is told. */
 typedef struct place {
     const char *phase, *unit, *name;
-    int micro;           /**< -1: none                                       */
-    int rank;            /**< who owns it, if chunk_numel is 0               */
-    size_t chunk_numel;  /**< else element i is of rank i / chunk_numel      */
-    uint64_t key;        /**< when it happened, within one call              */
+    int micro;          /**< -1: none                                       */
+    int rank;           /**< who owns it, if chunk_numel is 0               */
+    size_t chunk_numel; /**< else element i is of rank i / chunk_numel      */
+    uint64_t key;       /**< when it happened, within one call              */
     fsdp_dtype_t ulp_dtype; /**< FSDP_DTYPE_NONE: that of the values         */
     const double *bound; /**< per element; NULL: bits                        */
 } place_t;
@@ -117,9 +117,8 @@ void baseline_gradients(fsdp_verifier_t *verifier);
 /** How far rounding may part two sums of the same n terms (each divided and
  *  added up further) whose magnitudes add up to magnitude[i]; [numel], the
  *  caller's. */
-double *baseline_bound(const fsdp_verifier_t *verifier,
-                       const verified_t *param, const double *magnitude,
-                       int roundings);
+double *baseline_bound(const fsdp_verifier_t *verifier, const verified_t *param,
+                       const double *magnitude, int roundings);
 /** The step's gradients become the run's (order `mpi`). */
 void baseline_adopt(verified_t *param, const void *grad);
 
@@ -131,6 +130,11 @@ void baseline_update(fsdp_verifier_t *verifier, double lr);
 /** The state of that name, "exp_avg" for instance; NULL if there is none. */
 void *baseline_state(const fsdp_verifier_t *verifier, const verified_t *param,
                      const char *name);
+
+/* ---- steps.c: collective ------------------------------------------------- */
+
+/** All parameters, and that their padding is zero. */
+void verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase);
 
 /* ---- phases.c: collective ------------------------------------------------ */
 

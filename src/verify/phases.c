@@ -74,8 +74,8 @@ hash_of(const recorder_t *recorder)
     uint64_t hash = 14695981039346656037u; /* FNV-1a, by words */
     for (int i = 0; i < recorder->count; i++) {
         const record_t *r = &recorder->list[i];
-        uint64_t word[4] = {(uint64_t)r->kind, r->sequence,
-                            (uint64_t)r->param, r->numel};
+        uint64_t word[4] = {(uint64_t)r->kind, r->sequence, (uint64_t)r->param,
+                            r->numel};
         for (int k = 0; k < 4; k++)
             hash = (hash ^ word[k]) * 1099511628211u;
     }
@@ -116,8 +116,7 @@ compare_activation(fsdp_verifier_t *verifier, const record_t *record,
     const record_t *base =
         next_of_kind(&verifier->base_recorder[r], record->kind, at);
     FSDP_CHECK(base != NULL && base->unit == record->unit &&
-                   base->numel == record->numel &&
-                   base->dtype == record->dtype,
+                   base->numel == record->numel && base->dtype == record->dtype,
                "unit %s ran otherwise in the baseline than on rank %d",
                record->unit, r);
     place_t place = {
@@ -183,11 +182,11 @@ check_all_read(const fsdp_verifier_t *verifier, const int *at)
     for (int r = 0; r < verifier->size; r++)
         for (int kind = 0; kind < RECORD_REDUCED; kind++) {
             int from = at[kind * verifier->size + r];
-            const record_t *left =
-                next_of_kind(&verifier->base_recorder[r],
-                             (record_kind_t)kind, &from);
-            FSDP_CHECK(left == NULL, "rank %d did not run unit %s as often as "
-                                     "the baseline",
+            const record_t *left = next_of_kind(&verifier->base_recorder[r],
+                                                (record_kind_t)kind, &from);
+            FSDP_CHECK(left == NULL,
+                       "rank %d did not run unit %s as often as "
+                       "the baseline",
                        r, left->unit);
         }
 }
@@ -196,9 +195,8 @@ void
 verifier_compare_records(fsdp_verifier_t *verifier)
 {
     check_alike(verifier);
-    int *at = fsdp_calloc(FSDP_MEM_BASELINE, RECORD_KINDS *
-                                                 (size_t)verifier->size *
-                                                 sizeof *at);
+    int *at = fsdp_calloc(FSDP_MEM_BASELINE,
+                          RECORD_KINDS * (size_t)verifier->size * sizeof *at);
     for (int i = 0; i < verifier->recorder.count; i++)
         compare_record(verifier, &verifier->recorder.list[i], at);
     if (verifier->rank == 0)

@@ -22,7 +22,7 @@ typedef struct record {
     int param;         /**< RECORD_REDUCED: which                      */
     fsdp_dtype_t dtype;
     size_t numel;
-    void *data;        /**< owned                                      */
+    void *data; /**< owned                                      */
 } record_t;
 
 typedef struct recorder {
@@ -49,8 +49,8 @@ void watch_end(watch_t *watch);
 /** Adds a record; takes over nothing, copies `numel` elements and fills up to
  *  `padded_numel` with zeros. */
 void recorder_add(recorder_t *recorder, record_kind_t kind, const char *unit,
-                  int param, fsdp_dtype_t dtype, const void *data,
-                  size_t numel, size_t padded_numel);
+                  int param, fsdp_dtype_t dtype, const void *data, size_t numel,
+                  size_t padded_numel);
 /** Forgets everything. */
 void recorder_clear(recorder_t *recorder);
 void recorder_destroy(recorder_t *recorder);

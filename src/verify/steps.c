@@ -91,8 +91,7 @@ bound_of_step(const fsdp_verifier_t *verifier, const verified_t *param)
     if (param->magnitude == NULL)
         return NULL;
     return baseline_bound(verifier, param, param->magnitude,
-                          verifier->size + verifier->options.micro_batches -
-                              1);
+                          verifier->size + verifier->options.micro_batches - 1);
 }
 
 /* The order `mpi`: gradients agree within the bound, and from here on the
@@ -204,8 +203,8 @@ compare_padding(fsdp_verifier_t *verifier, const verified_t *param,
         .micro = -1,
         .rank = verifier->size - 1,
     };
-    verifier_compare(verifier, &place, param->dtype,
-                     all + param->numel * size, zeros, count);
+    verifier_compare(verifier, &place, param->dtype, all + param->numel * size,
+                     zeros, count);
     fsdp_free(zeros);
 }
 
@@ -258,12 +257,12 @@ compare_state(fsdp_verifier_t *verifier, int i, const char *name)
     fsdp_free(some);
 }
 
-static void
-compare_parameters(fsdp_verifier_t *verifier)
+void
+verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase)
 {
     for (int p = 0; p < verifier->num_params; p++) {
         verified_t *param = &verifier->param[p];
-        compare_rows(verifier, param, "parameter",
+        compare_rows(verifier, param, phase,
                      fsdp_parameter_local(param->run).data,
                      param->base != NULL ? param->base->data : NULL);
     }
@@ -277,10 +276,11 @@ fsdp_verifier_update(fsdp_verifier_t *verifier, double lr)
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     if (verifier->rank == 0)
         baseline_update(verifier, lr);
-    compare_parameters(verifier);
+    verifier_compare_parameters(verifier, "parameter");
     const char *name;
-    for (int i = 0; (name = fsdp_optimizer_state_name(
-                         verifier->options.optimizer, i)) != NULL;
+    for (int i = 0;
+         (name = fsdp_optimizer_state_name(verifier->options.optimizer, i)) !=
+         NULL;
          i++)
         compare_state(verifier, i, name);
     verifier_settle(verifier);

@@ -20,10 +20,9 @@ append(term_sum_t *sum, void *term)
 {
     if (sum->count == sum->room) {
         sum->room = sum->room > 0 ? 2 * sum->room : 8;
-        sum->part = longer(sum->part, sum->count, sum->room,
-                           sizeof *sum->part);
-        sum->level = longer(sum->level, sum->count, sum->room,
-                            sizeof *sum->level);
+        sum->part = longer(sum->part, sum->count, sum->room, sizeof *sum->part);
+        sum->level =
+            longer(sum->level, sum->count, sum->room, sizeof *sum->level);
     }
     sum->level[sum->count] = 0;
     sum->part[sum->count++] = term;
@@ -34,8 +33,7 @@ static void
 add_to(fsdp_dtype_t dtype, void *x, const void *y, size_t numel)
 {
     for (size_t i = 0; i < numel; i++)
-        value_put(dtype, x, i,
-                  value_get(dtype, x, i) + value_get(dtype, y, i));
+        value_put(dtype, x, i, value_get(dtype, x, i) + value_get(dtype, y, i));
 }
 
 static void

@@ -42,15 +42,15 @@ list_parameters(fsdp_verifier_t *verifier)
 {
     fsdp_module_t *model = verifier->options.model;
     size_t count = fsdp_module_parameters(model, NULL, 0);
-    fsdp_parameter_t **list = fsdp_alloc(FSDP_MEM_BASELINE,
-                                         count * sizeof *list);
+    fsdp_parameter_t **list =
+        fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
     fsdp_module_parameters(model, list, count);
     FSDP_CHECK(count > 0, "the model has no parameter");
     verifier->dtype = list[0]->dtype;
     FSDP_CHECK(verifier->dtype == FSDP_FP32 || verifier->dtype == FSDP_FP64,
                "parameters of type %s", fsdp_dtype_name(verifier->dtype));
-    verifier->param = fsdp_calloc(FSDP_MEM_BASELINE,
-                                  count * sizeof *verifier->param);
+    verifier->param =
+        fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->param);
     verifier->num_params = (int)count;
     for (size_t p = 0; p < count; p++)
         describe(verifier, &verifier->param[p], list[p]);
@@ -64,8 +64,8 @@ watch_units(fsdp_verifier_t *verifier)
     size_t count = fsdp_module_modules(model, NULL, 0);
     fsdp_module_t **list = fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
     fsdp_module_modules(model, list, count);
-    verifier->watch = fsdp_calloc(FSDP_MEM_BASELINE,
-                                  count * sizeof *verifier->watch);
+    verifier->watch =
+        fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->watch);
     verifier->recorder_now = &verifier->recorder;
     for (size_t i = 0; i < count; i++)
         if (list[i]->fsdp_state != NULL)
@@ -81,14 +81,24 @@ watch_units(fsdp_verifier_t *verifier)
     fsdp_set_observer(&observer);
 }
 
+/* What differs before the first step is told as step 0. */
+static void
+compare_initial(fsdp_verifier_t *verifier)
+{
+    verifier_compare_parameters(verifier, "initial parameter");
+    verifier_settle(verifier);
+    verifier->total.compared = verifier->of_step.compared;
+    verifier->total.differing = verifier->of_step.differing;
+}
+
 fsdp_verifier_t *
 fsdp_verifier_create(const fsdp_verify_options_t *options)
 {
     FSDP_CHECK(options->micro_batches >= 1, "%d micro-batches",
                options->micro_batches);
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
-    fsdp_verifier_t *verifier = fsdp_calloc(FSDP_MEM_BASELINE,
-                                            sizeof *verifier);
+    fsdp_verifier_t *verifier =
+        fsdp_calloc(FSDP_MEM_BASELINE, sizeof *verifier);
     verifier->options = *options;
     if (options->level != FSDP_VERIFY_OFF) {
         verifier->comm =
@@ -100,6 +110,7 @@ fsdp_verifier_create(const fsdp_verify_options_t *options)
             watch_units(verifier);
         if (verifier->rank == 0)
             baseline_create(verifier);
+        compare_initial(verifier);
     }
     fsdp_memory_override(former);
     return verifier;

@@ -166,13 +166,14 @@ bad '--log-file|/dev/full' $mlp $csv $batch --log-file /dev/full
 bad '/proc/model|folder' $mlp $csv $batch --save /proc/model
 
 # A disk that is full at --save: here, a limit on the size of files that leaves
-# MPI its shared memory, but is less than the model.
+# MPI its shared memory, but is less than the model, whether the shell counts in
+# blocks of 512 bytes or of 1,024.
 mkdir "$tmp/full"
 for n in 1 3; do
     ranks=$n arguments='train --save on a full disk'
     (trap '' XFSZ; ulimit -f 40000
      exec timeout -k 5 60 $MPIEXEC -n $n ./fsdp $mlp $csv $batch \
-         --hidden 2600,2600 --save "$tmp/full/model") >"$tmp/out" 2>"$tmp/err"
+         --hidden 3600,3600 --save "$tmp/full/model") >"$tmp/out" 2>"$tmp/err"
     status=$?
     refuses 'full/model' 'room'
     [ -z "$(ls -A "$tmp/full")" ] || complain 'something is left behind'

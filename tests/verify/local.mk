@@ -1,3 +1,9 @@
-## Suites of src/verify, one word each: a suite %D%/test_x is built from
-## %D%/test_x.c alone.  See tests/local.mk.
-suites +=
+## Suites of src/verify.  See tests/local.mk.
+suites += \
+    %D%/test_faults \
+    %D%/test_parts \
+    %D%/test_runs
+
+trainer = %D%/trainer.c %D%/trainer.h
+%C%_test_faults_SOURCES = %D%/test_faults.c $(trainer)
+%C%_test_runs_SOURCES = %D%/test_runs.c $(trainer)

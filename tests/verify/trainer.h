@@ -1,0 +1,50 @@
+/** \file trainer.h  A small training loop under verification, as a user of the
+ *  library would write it.
+ */
+#ifndef TESTS_VERIFY_TRAINER_H
+#define TESTS_VERIFY_TRAINER_H
+
+#include "fsdp/verify.h"
+
+enum { TRAINER_STEPS = 3 };
+
+/** What is changed behind the verifier's back, at step 2 on the last rank, by as
+ *  little as possible. */
+typedef enum tamper {
+    TAMPER_NOTHING,
+    TAMPER_LOSS, /**< of the last micro-batch            */
+    TAMPER_MEAN_LOSS,
+    TAMPER_GRADIENT,      /**< element 0 of the rank's rows of the first
+                           parameter that it has rows of      */
+    TAMPER_LOST_GRADIENT, /**< that parameter's becomes None  */
+    TAMPER_NORM,
+    TAMPER_CLIPPED,   /**< the same, after clipping           */
+    TAMPER_PARAMETER, /**< the same, after the optimizer      */
+    TAMPER_STATE,     /**< the last of the optimizer's        */
+    TAMPER_PADDING    /**< of the first parameter that has some here */
+} tamper_t;
+
+typedef struct trainer {
+    bool gpt2; /**< else an MLP of widths 5, 7, 6, 3 */
+    fsdp_dtype_t dtype;
+    fsdp_reduce_order_t order;
+    fsdp_verify_level_t level;
+    int micros;  /**< m */
+    bool adamw;  /**< else SGD with Nesterov's momentum and decay */
+    double clip; /**< 0: no clipping */
+    double dropout;
+    tamper_t tamper;
+    bool other_seed; /**< the run's initial values are not the baseline's */
+} trainer_t;
+
+typedef struct trainer_result {
+    fsdp_verify_report_t step[TRAINER_STEPS], total;
+    /** from the shapes: */
+    size_t values, padding; /**< of the parameters; of their shards, summed */
+    bool tampered;          /**< was there something to tamper with, on the
+                                 last rank?  The same on all ranks          */
+} trainer_result_t;
+
+trainer_result_t trainer_run(const trainer_t *trainer);
+
+#endif

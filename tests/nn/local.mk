@@ -6,3 +6,9 @@ suites += \
 nn_case = %D%/nn_case.c %D%/nn_case.h %D%/nn_operators.c
 %C%_test_differences_SOURCES = \
     %D%/test_differences.c %D%/differences.h $(nn_case)
+
+suites += %D%/test_golden_operators
+%C%_test_golden_operators_SOURCES = \
+    %D%/test_golden_operators.c %D%/golden.h $(nn_case) \
+    %D%/operator_bounds.c %D%/operator_bounds.h \
+    tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c

@@ -153,31 +153,30 @@ START_TEST(least_change_is_seen)
     trainer_result_t r = trainer_run(&t);
     const fsdp_divergence_t *d = &r.total.first;
     mck_assert(r.tampered == d->found);
-    if (!d->found) /* the last rank has no rows, or no padding */
+    if (!d->found) /* one rank has no padding */
         return;
     mck_assert(r.step[0].differing == 0 && r.step[1].differing > 0);
     mck_assert(d->step == 2);
     mck_assert(strcmp(d->phase, expected_phase(_i)) == 0);
-    mck_assert(d->rank == size() - 1);
+    mck_assert(d->rank == (tampers[_i].tamper == TAMPER_PADDING ? size() - 1
+                                                                : r.tamperer));
     mck_assert(d->ulps == tampers[_i].ulps);
     if (tampers[_i].loses)
         mck_assert(isnan(d->ours) && !isnan(d->expected));
     else if (tampers[_i].tamper != TAMPER_LOST_GRADIENT)
         mck_assert(d->ours > d->expected);
     if (tampers[_i].tamper == TAMPER_LOSS)
-        mck_assert(d->micro == 2 * size() - 1);
+        mck_assert(d->micro == size() + r.tamperer);
 }
 END_TEST
 
-/* At least on ranks that do not divide the rows there is padding to see. */
-START_TEST(tampering_does_happen)
+START_TEST(only_padding_can_be_missing)
 {
     trainer_t t = plain;
     t.level = FSDP_VERIFY_STEP;
-    t.tamper = TAMPER_PADDING;
-    mck_assert(trainer_run(&t).tampered == (size() > 1));
-    t.tamper = TAMPER_GRADIENT;
-    mck_assert(trainer_run(&t).tampered == true);
+    for (t.tamper = TAMPER_LOSS; t.tamper <= TAMPER_PADDING; t.tamper++)
+        mck_assert(trainer_run(&t).tampered ==
+                   (t.tamper != TAMPER_PADDING || size() > 1));
 }
 END_TEST
 
@@ -200,10 +199,10 @@ START_TEST(mpi_has_a_bound)
     t.order = FSDP_ORDER_MPI;
     t.tamper = TAMPER_LOST_GRADIENT;
     trainer_result_t r = trainer_run(&t);
-    mck_assert(r.total.first.found == r.tampered);
+    mck_assert(r.total.first.found);
     t.tamper = TAMPER_PARAMETER; /* after the update bits count again */
     r = trainer_run(&t);
-    mck_assert(r.total.first.found == r.tampered);
+    mck_assert(r.total.first.found);
 }
 END_TEST
 
@@ -237,7 +236,7 @@ main(int argc, char **argv)
     suite_add_tcase(suite, tcase);
     tcase_add_loop_test(tcase, least_change_is_seen, 0,
                         sizeof tampers / sizeof *tampers);
-    tcase_add_test(tcase, tampering_does_happen);
+    tcase_add_test(tcase, only_padding_can_be_missing);
     tcase_add_test(tcase, other_initial_values_are_seen);
     tcase_add_test(tcase, mpi_has_a_bound);
     tcase_add_test(tcase, off_is_off);

@@ -99,7 +99,7 @@ typedef struct run {
     size_t num_params;
     fsdp_optimizer_t *optimizer;
     fsdp_verifier_t *verifier;
-    int rank, size;
+    int rank, size, tamperer;
     bool tampered;
 } run_t;
 
@@ -166,7 +166,16 @@ static bool
 tampers(const run_t *run, long step, tamper_t with)
 {
     return run->trainer->tamper == with && step == 2 &&
-           run->rank == run->size - 1;
+           run->rank ==
+               (with == TAMPER_PADDING ? run->size - 1 : run->tamperer);
+}
+
+/* The last rank that has rows of the first parameter. */
+static int
+last_owner(const run_t *run)
+{
+    size_t rows = run->param[0]->shape[0], w = (size_t)run->size;
+    return (int)((rows - 1) / ((rows + w - 1) / w));
 }
 
 /* One unit in the last place. */
@@ -187,41 +196,27 @@ move_element(run_t *run, fsdp_dtype_t dtype, void *x, size_t i)
     run->tampered = true;
 }
 
-/* The first parameter that this rank has rows of; NULL if none. */
-static fsdp_parameter_t *
-first_with_rows(run_t *run)
-{
-    for (size_t p = 0; p < run->num_params; p++)
-        if (fsdp_parameter_local(run->param[p]).numel > 0)
-            return run->param[p];
-    return NULL;
-}
-
 static void
 tamper_gradient(run_t *run)
 {
-    fsdp_parameter_t *param = first_with_rows(run);
-    if (param != NULL)
-        move_element(run, param->dtype, fsdp_parameter_local(param).grad, 0);
+    move_element(run, run->trainer->dtype,
+                 fsdp_parameter_local(run->param[0]).grad, 0);
 }
 
 static void
 lose_gradient(run_t *run)
 {
-    fsdp_parameter_t *param = first_with_rows(run);
-    if (param == NULL)
-        return;
-    fsdp_parameter_local_zero_grad(param);
+    fsdp_parameter_local_zero_grad(run->param[0]);
     run->tampered = true;
 }
 
 static void
 tamper_update(run_t *run, long step)
 {
-    fsdp_parameter_t *param = first_with_rows(run);
-    if (param != NULL && tampers(run, step, TAMPER_PARAMETER))
+    fsdp_parameter_t *param = run->param[0];
+    if (tampers(run, step, TAMPER_PARAMETER))
         move_element(run, param->dtype, fsdp_parameter_local(param).data, 0);
-    if (param != NULL && tampers(run, step, TAMPER_STATE))
+    if (tampers(run, step, TAMPER_STATE))
         move_element(run, param->dtype,
                      fsdp_optimizer_state(run->optimizer, param,
                                           run->trainer->adamw ? 1 : 0),
@@ -329,9 +324,11 @@ trainer_run(const trainer_t *trainer)
                  .rank = fsdp_comm_rank(fsdp_comm_world()),
                  .size = fsdp_comm_size(fsdp_comm_world())};
     open_run(&run);
+    run.tamperer = last_owner(&run);
     for (long step = 1; step <= TRAINER_STEPS; step++)
         result.step[step - 1] = train_step(&run, step);
     result.total = fsdp_verifier_total(run.verifier);
+    result.tamperer = run.tamperer;
     for (size_t p = 0; p < run.num_params; p++) {
         size_t rows = run.param[p]->shape[0], w = (size_t)run.size;
         size_t row = fsdp_parameter_row_numel(run.param[p]);

@@ -8,20 +8,20 @@
 
 enum { TRAINER_STEPS = 3 };
 
-/** What is changed behind the verifier's back, at step 2 on the last rank, by as
- *  little as possible. */
+/** What is changed behind the verifier's back, at step 2 on one rank, by as little
+ *  as possible: the last rank that has rows of the first parameter. */
 typedef enum tamper {
     TAMPER_NOTHING,
-    TAMPER_LOSS, /**< of the last micro-batch            */
+    TAMPER_LOSS, /**< of its last micro-batch                            */
     TAMPER_MEAN_LOSS,
-    TAMPER_GRADIENT,      /**< element 0 of the rank's rows of the first
-                           parameter that it has rows of      */
-    TAMPER_LOST_GRADIENT, /**< that parameter's becomes None  */
+    TAMPER_GRADIENT,      /**< element 0 of its rows of that parameter   */
+    TAMPER_LOST_GRADIENT, /**< it becomes None                           */
     TAMPER_NORM,
-    TAMPER_CLIPPED,   /**< the same, after clipping           */
-    TAMPER_PARAMETER, /**< the same, after the optimizer      */
-    TAMPER_STATE,     /**< the last of the optimizer's        */
-    TAMPER_PADDING    /**< of the first parameter that has some here */
+    TAMPER_CLIPPED,   /**< the gradient after clipping                   */
+    TAMPER_PARAMETER, /**< after the optimizer                           */
+    TAMPER_STATE,     /**< the last of the optimizer's                   */
+    TAMPER_PADDING    /**< on the last rank, of the first parameter that
+                           has some there                                */
 } tamper_t;
 
 typedef struct trainer {
@@ -41,8 +41,8 @@ typedef struct trainer_result {
     fsdp_verify_report_t step[TRAINER_STEPS], total;
     /** from the shapes: */
     size_t values, padding; /**< of the parameters; of their shards, summed */
-    bool tampered;          /**< was there something to tamper with, on the
-                                 last rank?  The same on all ranks          */
+    bool tampered; /**< was there something to tamper with?              */
+    int tamperer;  /**< that rank                                        */
 } trainer_result_t;
 
 trainer_result_t trainer_run(const trainer_t *trainer);

@@ -12,3 +12,8 @@ suites += %D%/test_golden_operators
     %D%/test_golden_operators.c %D%/golden.h $(nn_case) \
     %D%/operator_bounds.c %D%/operator_bounds.h \
     tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c
+
+suites += %D%/test_golden_training
+%C%_test_golden_training_SOURCES = \
+    %D%/test_golden_training.c %D%/golden.h \
+    %D%/training.c %D%/training.h

@@ -17,3 +17,15 @@ suites += %D%/test_golden_training
 %C%_test_golden_training_SOURCES = \
     %D%/test_golden_training.c %D%/golden.h \
     %D%/training.c %D%/training.h
+
+suites += \
+    %D%/test_dropout \
+    %D%/test_graph \
+    %D%/test_initial_values \
+    %D%/test_losses \
+    %D%/test_refusals
+%C%_test_dropout_SOURCES = %D%/test_dropout.c %D%/small_gpt2.h $(nn_case)
+%C%_test_graph_SOURCES = %D%/test_graph.c %D%/small_gpt2.h $(nn_case)
+%C%_test_initial_values_SOURCES = %D%/test_initial_values.c %D%/golden.h
+%C%_test_losses_SOURCES = %D%/test_losses.c $(nn_case)
+%C%_test_refusals_SOURCES = %D%/test_refusals.c $(nn_case)

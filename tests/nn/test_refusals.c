@@ -1,0 +1,240 @@
+/* Ranks: 1 */
+/* What does not fit ends the program with a message that names it.  It happens
+ * in a child, which ends alone. */
+#include "mck.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fsdp/gpt2.h"
+#include "fsdp/mlp.h"
+#include "fsdp/status.h"
+#include "nn/nn_case.h"
+
+static fsdp_tape_t *
+tape(void)
+{
+    fsdp_tape_options_t options = fsdp_tape_options_default();
+    return fsdp_tape_create(&options);
+}
+
+static fsdp_parameter_t *
+parameter(fsdp_dtype_t dtype, size_t rows, size_t columns)
+{
+    return fsdp_parameter_create(
+        "h.weight", dtype, 2, (size_t[]){rows, columns}, FSDP_INIT_ONES, 0, 0);
+}
+
+static const double zeros[64];
+static const int32_t indices[16];
+
+static fsdp_tensor_t *
+matrix(fsdp_tape_t *t, size_t rows, size_t columns)
+{
+    return nn_tensor(t, FSDP_FP32, 2, (size_t[]){rows, columns}, zeros);
+}
+
+static fsdp_tensor_t *
+index_of(fsdp_tape_t *t, size_t rows, size_t columns)
+{
+    return nn_int32(t, 2, (size_t[]){rows, columns}, indices);
+}
+
+static void
+weight_of_another_type(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_linear(t, matrix(t, 2, 3), parameter(FSDP_FP64, 4, 3), NULL);
+}
+
+static void
+weight_of_another_shape(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_linear(t, matrix(t, 2, 3), parameter(FSDP_FP32, 3, 4), NULL);
+}
+
+static void
+conv1d_like_linear(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_conv1d(t, matrix(t, 2, 3), parameter(FSDP_FP32, 4, 3), NULL);
+}
+
+static void
+norm_of_another_width(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_parameter_t *p = parameter(FSDP_FP32, 4, 1);
+    fsdp_layer_norm(t, matrix(t, 2, 3), p, p, 1e-5);
+}
+
+static void
+sum_of_unlike(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_add(t, matrix(t, 2, 3), matrix(t, 3, 2));
+}
+
+static void
+index_of_floats(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_embedding(t, matrix(t, 2, 3), parameter(FSDP_FP32, 4, 3));
+}
+
+static void
+sequence_too_long(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_position_embedding(t, index_of(t, 2, 5), parameter(FSDP_FP32, 4, 3));
+}
+
+static void
+targets_too_few(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_cross_entropy(t, matrix(t, 4, 3), index_of(t, 1, 3), -100);
+}
+
+static void
+head_of_another_width(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_linear_cross_entropy(t, matrix(t, 4, 3), parameter(FSDP_FP32, 5, 2),
+                              index_of(t, 2, 2), -100);
+}
+
+static void
+heads_that_do_not_divide(void)
+{
+    fsdp_gpt2_config_t config = fsdp_gpt2_config_default();
+    config.n_head = 5;
+    fsdp_gpt2_create(&config);
+}
+
+static void
+attention_heads_that_do_not_divide(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_attention(t, nn_tensor(t, FSDP_FP32, 3, (size_t[]){1, 2, 12}, zeros),
+                   3, 0, 0);
+}
+
+static void
+dropout_of_all(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_dropout(t, matrix(t, 2, 3), 1, 0);
+}
+
+static void
+reshape_to_fewer(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_reshape(t, matrix(t, 2, 3), 1, (size_t[]){5});
+}
+
+static void
+mlp_of_nothing(void)
+{
+    fsdp_mlp_create(&(fsdp_mlp_config_t){.num_layers = 0});
+}
+
+static void
+block_beyond_the_end(void)
+{
+    fsdp_gpt2_config_t config = fsdp_gpt2_config_default();
+    fsdp_gpt2_block(fsdp_gpt2_create(&config), 4);
+}
+
+static void
+second_backward(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_tensor_t *y =
+        fsdp_linear(t, matrix(t, 2, 3), parameter(FSDP_FP32, 4, 3), NULL);
+    fsdp_tensor_t *loss = nn_weighted_sum(t, y, zeros);
+    fsdp_backward(t, loss);
+    fsdp_backward(t, loss);
+}
+
+static const struct {
+    void (*run)(void);
+    const char *message; /* a part of it */
+} cases[] = {
+    {weight_of_another_type, "linear: parameter h.weight is float64 [4, 3], "
+                             "its input asks for float32 [4, 3]"},
+    {weight_of_another_shape, "linear: parameter h.weight is float32 [3, 4], "
+                              "its input asks for float32 [3, 3]"},
+    {conv1d_like_linear, "conv1d: parameter h.weight is float32 [4, 3], its "
+                         "input asks for float32 [3, 3]"},
+    {norm_of_another_width, "layer_norm: parameter h.weight is float32 [4, 1]"},
+    {sum_of_unlike, "add: float32 [2, 3] and float32 [3, 2]"},
+    {index_of_floats, "embedding: indices are float32, not int32"},
+    {sequence_too_long, "a sequence of 5 tokens, but h.weight has 4 positions"},
+    {targets_too_few, "cross_entropy: targets [1, 3] do not fit"},
+    {head_of_another_width,
+     "linear_cross_entropy: parameter h.weight is float32 [5, 2], its input "
+     "asks for float32 [5, 3]"},
+    {heads_that_do_not_divide, "n_head 5 does not divide n_embd 128"},
+    {attention_heads_that_do_not_divide, "3 heads do not divide 4 channels"},
+    {dropout_of_all, "dropout with a probability of 1"},
+    {reshape_to_fewer, "reshape of 6 elements to 5"},
+    {mlp_of_nothing, "an MLP of 0 layers"},
+    {block_beyond_the_end, "block 4 of 4"},
+    {second_backward, "its backward was done already"},
+};
+enum { NUM_CASES = sizeof cases / sizeof *cases };
+
+static void
+end_alone(int code)
+{
+    _exit(code);
+}
+
+/* Runs `run` in a child with stderr going to `text`; its exit status. */
+static int
+run_in_child(void (*run)(void), char *text, size_t size)
+{
+    int ends[2], status;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        fsdp_set_process(-1, end_alone);
+        run();
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    ssize_t got;
+    while ((got = read(ends[0], text + used, size - 1 - used)) > 0)
+        used += (size_t)got;
+    text[used] = '\0';
+    close(ends[0]);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+START_TEST(refusal)
+{
+    char text[2000];
+    int status = run_in_child(cases[_i].run, text, sizeof text);
+    ck_assert_msg(status == FSDP_EXIT_FAULT, "case %d: exit status %d", _i,
+                  status);
+    ck_assert_msg(strstr(text, cases[_i].message) != NULL,
+                  "case %d: \"%s\" is not in: %s", _i, cases[_i].message, text);
+}
+END_TEST
+
+int
+main(int argc, char **argv)
+{
+    Suite *suite = suite_create("nn refusals");
+    TCase *tcase = tcase_create("refusals");
+    suite_add_tcase(suite, tcase);
+    tcase_add_loop_test(tcase, refusal, 0, NUM_CASES);
+    return mck_run(argc, argv, suite);
+}

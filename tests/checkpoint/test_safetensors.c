@@ -188,6 +188,11 @@ static const char *const unsound[] = {
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1,-1],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+    "\"b\":{\"dtype\":\"F32\",\"shape\":[0,-1],\"data_offsets\":[4,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+    "\"b\":{\"dtype\":\"F32\",\"shape\":[4611686018427387903],"
+    "\"data_offsets\":[4,0]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1e0],\"data_offsets\":[0,4]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[NaN],\"data_offsets\":[0,4]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
@@ -259,11 +264,25 @@ START_TEST(lying_length_is_refused)
         3,          100000000,      100000001,        10000000000,
         UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 63};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        size_t before = fsdp_memory_peak_bytes_all();
+        fsdp_memory_reset_peaks();
+        size_t before = fsdp_memory_live_bytes_all();
         put_file(lengths[i], "{}", 2, "", 0);
         ck_assert(open_only() == FSDP_ERR_INPUT);
         ck_assert(fsdp_memory_peak_bytes_all() < before + 100000);
     }
+}
+END_TEST
+
+/* A file may really be that large (here a hole in it is); the format's limit
+ * holds all the same, before any of it is read. */
+START_TEST(huge_header_is_refused)
+{
+    put_file(100000001, "{}", 2, "", 0);
+    ck_assert(truncate(path, 8 + 100000001) == 0);
+    fsdp_memory_reset_peaks();
+    size_t before = fsdp_memory_live_bytes_all();
+    ck_assert(open_only() == FSDP_ERR_INPUT);
+    ck_assert(fsdp_memory_peak_bytes_all() < before + 100000);
 }
 END_TEST
 
@@ -365,6 +384,7 @@ main(int argc, char **argv)
                         sizeof unsound / sizeof *unsound);
     tcase_add_test(tcase, deep_nesting_is_refused);
     tcase_add_test(tcase, lying_length_is_refused);
+    tcase_add_test(tcase, huge_header_is_refused);
     tcase_add_test(tcase, truncated_anywhere_is_refused);
     tcase_add_test(tcase, other_things_are_refused);
     tcase_add_test(tcase, full_disk_leaves_nothing);

@@ -190,17 +190,20 @@ drop_comm_ctx(fsdp_comm_ctx_t *ctx)
     fsdp_free(ctx);
 }
 
-/* Called once by each module of the state. */
+/* Called once by each module of the state.  The first to go takes the group
+ * with it, since its parameters go next; the last one the state. */
 static void
 free_context(void *context)
 {
     fsdp_state_t *state = context;
+    if (state->modules_alive == state->num_modules) {
+        drop_comm_ctx(state->comm_ctx);
+        if (state->group != NULL)
+            fsdp_param_group_destroy(&state->group);
+        fsdp_fault_forget();
+    }
     if (--state->modules_alive > 0)
         return;
-    drop_comm_ctx(state->comm_ctx);
-    if (state->group != NULL)
-        fsdp_param_group_destroy(&state->group);
-    fsdp_fault_forget();
     fsdp_free(state->all_states);
     fsdp_free(state->to_run_forward);
     fsdp_free(state->modules);

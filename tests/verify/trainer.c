@@ -127,7 +127,8 @@ open_run(run_t *run)
     const trainer_t *t = run->trainer;
     fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
     sgd.momentum = 0.9;
-    sgd.nesterov = true;
+    sgd.dampening = t->dampening;
+    sgd.nesterov = t->dampening == 0;
     sgd.weight_decay = 0.1;
     fsdp_adamw_options_t adam = fsdp_adamw_options_default();
     run->mesh = fsdp_mesh_create_1d();
@@ -199,8 +200,8 @@ move_element(run_t *run, fsdp_dtype_t dtype, void *x, size_t i)
 static void
 tamper_gradient(run_t *run)
 {
-    move_element(run, run->trainer->dtype,
-                 fsdp_parameter_local(run->param[0]).grad, 0);
+    fsdp_local_t local = fsdp_parameter_local(run->param[0]);
+    move_element(run, run->trainer->dtype, local.grad, local.numel - 1);
 }
 
 static void
@@ -214,13 +215,14 @@ static void
 tamper_update(run_t *run, long step)
 {
     fsdp_parameter_t *param = run->param[0];
+    fsdp_local_t first = fsdp_parameter_local(param);
     if (tampers(run, step, TAMPER_PARAMETER))
-        move_element(run, param->dtype, fsdp_parameter_local(param).data, 0);
+        move_element(run, param->dtype, first.data, first.numel - 1);
     if (tampers(run, step, TAMPER_STATE))
         move_element(run, param->dtype,
                      fsdp_optimizer_state(run->optimizer, param,
                                           run->trainer->adamw ? 1 : 0),
-                     0);
+                     first.numel - 1);
     if (!tampers(run, step, TAMPER_PADDING))
         return;
     for (size_t p = 0; p < run->num_params && !run->tampered; p++) {

@@ -14,7 +14,7 @@ typedef enum tamper {
     TAMPER_NOTHING,
     TAMPER_LOSS, /**< of its last micro-batch                            */
     TAMPER_MEAN_LOSS,
-    TAMPER_GRADIENT,      /**< element 0 of its rows of that parameter   */
+    TAMPER_GRADIENT,      /**< the last element of that parameter        */
     TAMPER_LOST_GRADIENT, /**< it becomes None                           */
     TAMPER_NORM,
     TAMPER_CLIPPED,   /**< the gradient after clipping                   */
@@ -29,9 +29,10 @@ typedef struct trainer {
     fsdp_dtype_t dtype;
     fsdp_reduce_order_t order;
     fsdp_verify_level_t level;
-    int micros;  /**< m */
-    bool adamw;  /**< else SGD with Nesterov's momentum and decay */
-    double clip; /**< 0: no clipping */
+    int micros;       /**< m */
+    bool adamw;       /**< else SGD with momentum and weight decay */
+    double dampening; /**< 0: Nesterov's momentum */
+    double clip;      /**< 0: no clipping */
     double dropout;
     tamper_t tamper;
     bool other_seed; /**< the run's initial values are not the baseline's */

@@ -224,6 +224,38 @@ START_TEST(no_gradients_if_disabled)
 }
 END_TEST
 
+/* The logits of a model are the head's, of the last position of each sample; a
+ * logit is a sum of 8 products: gamma_8 times the sum of their sizes, on both
+ * sides. */
+START_TEST(logits_of_the_last_position)
+{
+    fsdp_module_t *m = small_gpt2(false, 0);
+    fsdp_tape_t *tape = training_tape();
+    fsdp_tensor_t *index = nn_int32(tape, 2, (size_t[]){2, 5}, tokens);
+    fsdp_tensor_t *logits = fsdp_gpt2_logits(tape, m, index);
+    fsdp_tensor_t *h =
+        fsdp_module_call1(fsdp_module_find(m, "transformer"), tape, index);
+    const double *w =
+        fsdp_parameter_data(fsdp_module_find_parameter(m, "lm_head.weight"));
+    ck_assert_int_eq(logits->ndim, 2);
+    ck_assert(logits->shape[0] == 2 && logits->shape[1] == 7);
+    for (size_t b = 0; b < 2; b++)
+        for (size_t v = 0; v < 7; v++) {
+            double sum = 0, size = 0;
+            for (size_t c = 0; c < 8; c++) {
+                double term =
+                    fsdp_tensor_get(h, (b * 5 + 4) * 8 + c) * w[v * 8 + c];
+                sum += term;
+                size += fabs(term);
+            }
+            ck_assert_double_le(fabs(fsdp_tensor_get(logits, b * 7 + v) - sum),
+                                2 * 8 * 0x1.01p-53 * size);
+        }
+    fsdp_tape_destroy(&tape);
+    fsdp_module_destroy(&m);
+}
+END_TEST
+
 int
 main(int argc, char **argv)
 {
@@ -235,6 +267,7 @@ main(int argc, char **argv)
     tcase_add_test(tcase, tied_head);
     tcase_add_test(tcase, frozen_parameters);
     tcase_add_test(tcase, all_frozen);
+    tcase_add_test(tcase, logits_of_the_last_position);
     tcase_add_test(tcase, unused_parameters);
     tcase_add_test(tcase, no_gradients_if_disabled);
     return mck_run(argc, argv, suite);

@@ -81,14 +81,13 @@ watch_units(fsdp_verifier_t *verifier)
     fsdp_set_observer(&observer);
 }
 
-/* What differs before the first step is told as step 0. */
+/* What differs before the first step is told as step 0, and counted with the
+ * first, so that the total is the sum of the steps. */
 static void
 compare_initial(fsdp_verifier_t *verifier)
 {
     verifier_compare_parameters(verifier, "initial parameter");
     verifier_settle(verifier);
-    verifier->total.compared = verifier->of_step.compared;
-    verifier->total.differing = verifier->of_step.differing;
 }
 
 fsdp_verifier_t *
@@ -142,9 +141,10 @@ fsdp_verifier_destroy(fsdp_verifier_t **verifier)
 void
 fsdp_verifier_begin_step(fsdp_verifier_t *verifier, long step)
 {
+    if (verifier->step != 0)
+        verifier->of_step = (fsdp_verify_report_t){0};
     verifier->step = step;
     verifier->micro = 0;
-    verifier->of_step = (fsdp_verify_report_t){0};
     recorder_clear(&verifier->recorder);
     verifier->recorder.on = verifier->options.level == FSDP_VERIFY_PHASE;
 }

@@ -6,18 +6,20 @@
 
 n=${FSDP_NP:-2}
 n=${n%% *}
+# Four micro-batches a step, or a few more if there are more ranks.
+micros=$(((4 + n - 1) / n * n))
 fsdp "$n" train --model mlp --data "$digits" --hidden 100 --steps 500 \
-    --batch-size $((n * 32)) --micro-batch-size 32 --optimizer sgd --lr 0.2 \
-    --momentum 0.9 --min-lr 0 --weight-decay 1e-3 \
+    --batch-size $((micros * 16)) --micro-batch-size 16 --optimizer sgd \
+    --lr 0.2 --momentum 0.9 --min-lr 0 --weight-decay 1e-3 \
     --log-file "$tmp/log"
 ends_with 0
 member accuracy | awk '{ exit !($1 >= 0.96) }' ||
     complain "$(member accuracy) of the held-out digits are right"
 
 fsdp "$n" train --model gpt2 --data "$stories" --layers 1 --heads 2 \
-    --width 32 --context 32 --steps 800 --batch-size $((n * 8)) \
-    --micro-batch-size 8 --lr 3e-3 --min-lr 3e-4 --warmup-steps 20 --log-file "$tmp/log" \
-    --save "$tmp/model"
+    --width 32 --context 32 --steps 800 --batch-size $((micros * 4)) \
+    --micro-batch-size 4 --lr 3e-3 --min-lr 3e-4 --warmup-steps 20 \
+    --log-file "$tmp/log" --save "$tmp/model"
 ends_with 0
 echo "$(member held_out_loss) $(member unigram_entropy)" |
     awk '{ exit !($1 > 0 && $1 < 0.8 * $2) }' ||

@@ -79,8 +79,8 @@ START_TEST(double_precision_is_equal)
 END_TEST
 
 /* Per step: m W losses, their mean and the norm on W ranks, the gradients before
- * and after clipping, the parameters and the states with their padding.  Before
- * the first: the parameters and their padding. */
+ * and after clipping, the parameters and the states with their padding.  With
+ * the first: the initial parameters and their padding. */
 START_TEST(everything_is_counted)
 {
     trainer_t t = plain;
@@ -91,7 +91,8 @@ START_TEST(everything_is_counted)
     size_t w = (size_t)size(), states = t.adamw ? 2 : 1;
     size_t whole = r.values + r.padding;
     size_t step = 3 * w + w + r.values + w + r.values + (1 + states) * whole;
-    for (int s = 0; s < TRAINER_STEPS; s++)
+    mck_assert(r.step[0].compared == whole + step);
+    for (int s = 1; s < TRAINER_STEPS; s++)
         mck_assert(r.step[s].compared == step);
     mck_assert(r.total.compared == whole + TRAINER_STEPS * step);
 }

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-/* ---- the model of a file --------------------------------------------------- */
+/* ---- the model of a file ------------------------------------------------ */
 
 static fsdp_status_t
 get_size(const fsdp_safetensors_t *file, const char *path, const char *key,
@@ -89,7 +89,7 @@ read_config(const char *path, fsdp_gpt2_config_t *config)
     return status;
 }
 
-/* ---- sampling --------------------------------------------------------------- */
+/* ---- sampling ----------------------------------------------------------- */
 
 static int
 likeliest(const double *logit, int n)

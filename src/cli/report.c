@@ -12,7 +12,7 @@
 static FILE *log_file;
 static const char *log_name;
 
-/* ---- the log file ---------------------------------------------------------- */
+/* ---- the log file ------------------------------------------------------- */
 
 fsdp_status_t
 cli_report_open(const char *log_path)
@@ -173,7 +173,7 @@ log_summary(const cli_summary_t *s)
     end_event(json);
 }
 
-/* ---- the screen -------------------------------------------------------------- */
+/* ---- the screen --------------------------------------------------------- */
 
 /* On a terminal only: how far the run is, below the lines, rubbed out before
  * the next of them. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- shapes -------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------- */
 
 /* The number of heads shows in no shape: only the metadata can tell. */
 static fsdp_status_t
@@ -114,7 +114,7 @@ cli_task_model(const cli_task_t *task)
                                             : fsdp_mlp_create(&task->mlp);
 }
 
-/* ---- batches ------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------ */
 
 /* Samples `number[0..rows)` of a split as the model's input and target. */
 static fsdp_values_t
@@ -161,7 +161,7 @@ batch(const cli_task_t *task, fsdp_tape_t *tape, fsdp_split_t split,
                : csv_batch(task, tape, split, number, rows);
 }
 
-/* ---- what training and verification share --------------------------------- */
+/* ---- what training and verification share ------------------------------- */
 
 static fsdp_module_t *
 build(void *context)
@@ -213,7 +213,7 @@ cli_task_callbacks(cli_task_t *task)
                          .tape_options = tape_options};
 }
 
-/* ---- held-out data --------------------------------------------------------- */
+/* ---- held-out data ------------------------------------------------------ */
 
 long
 cli_task_held_out_count(const cli_task_t *task)
@@ -289,7 +289,7 @@ cli_task_held_out(const cli_task_t *task, fsdp_module_t *model, long index)
     return out;
 }
 
-/* ---- metadata --------------------------------------------------------------- */
+/* ---- metadata ----------------------------------------------------------- */
 
 static char *
 add_pair(cli_metadata_t *m, const char *key)

@@ -104,7 +104,7 @@ choose_ledger(const cli_options_t *o)
     fsdp_ledger_set_mode(mode);
 }
 
-/* ---- making the run ------------------------------------------------------- */
+/* ---- making the run ----------------------------------------------------- */
 
 static fsdp_sgd_options_t
 sgd_options(const cli_options_t *o)
@@ -233,7 +233,7 @@ close_run(run_t *run)
     cli_task_close(&run->task);
 }
 
-/* ---- one step ------------------------------------------------------------- */
+/* ---- one step ----------------------------------------------------------- */
 
 /* The rank's j-th micro-batch of the step; with half-batch two ranks read one. */
 static int
@@ -322,7 +322,7 @@ train_step(run_t *run, cli_step_t *s)
     return FSDP_OK;
 }
 
-/* ---- held-out data --------------------------------------------------------- */
+/* ---- held-out data ------------------------------------------------------ */
 
 /* Micro-batches are dealt out like those of training; a rank without one runs
  * an earlier one along, for its collectives, and reports nothing. */
@@ -356,7 +356,7 @@ evaluate(run_t *run)
     return sum;
 }
 
-/* ---- the whole ------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------- */
 
 static void
 say_what_begins(const run_t *run)

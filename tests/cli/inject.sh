@@ -40,7 +40,8 @@ found() {
 
 fsdp 1 train --inject list
 ends_with 0
-[ "$(sed 's/ .*//' "$tmp/out")" = "$(echo "$places" | sed '/^$/d; s/ .*//')" ] ||
+known=$(echo "$places" | sed '/^$/d; s/ .*//')
+[ "$(sed 's/ .*//' "$tmp/out")" = "$known" ] ||
     complain 'not the faults that this test knows'
 
 for n in ${FSDP_NP:-2 3 4}; do

@@ -9,7 +9,8 @@ fsdp "$n" train --model mlp --data "$digits" --hidden 13 --steps 4 \
     --batch-size $((4 * n)) --micro-batch-size 2 --verify step \
     --log-file "$tmp/log"
 ends_with 0
-[ "$(grep -c '^{"event":"step",.*}$' "$tmp/log")" = 4 ] || complain 'not 4 steps'
+[ "$(grep -c '^{"event":"step",.*}$' "$tmp/log")" = 4 ] ||
+    complain 'not 4 steps'
 [ "$(tail -n 1 "$tmp/log" | grep -c '^{"event":"summary",.*}$')" = 1 ] ||
     complain 'no summary at the end'
 for key in step loss grad_norm tokens_per_s verified differing; do

@@ -1,10 +1,11 @@
 #!/bin/sh
 # The same global batch on any number of ranks and threads gives the same file,
-# byte for byte; and a file that was saved goes on where it ended.
+# byte for byte, the same losses and norms at each step and the same held-out
+# figures; and a file that was saved goes on where it ended.
 . "${srcdir-.}/tests/cli/run.sh"
 
 gpt2="--model gpt2 --data $stories --layers 2 --heads 2 --width 20 --context 9
-      --dropout 0.2"
+      --dropout 0.2 --eval-batches 5"
 mlp="--model mlp --data $digits --hidden 33,21"
 
 # saved FILE RANKS ARGUMENT...
@@ -13,13 +14,17 @@ saved() {
     n=$2
     shift 2
     fsdp "$n" train "$@" --steps 5 --batch-size 16 --micro-batch-size 2 \
-        --save "$tmp/$file"
+        --save "$tmp/$file" --log-file "$tmp/log"
     ends_with 0
     [ -s "$tmp/$file" ] || complain "$file was not written"
+    {
+        sed -n '/"event":"step"/s/"tokens_per_s":[^,]*//p' "$tmp/log"
+        echo "held out: $(member held_out_loss) $(member accuracy)"
+    } >"$tmp/log.$(basename "$file")"
 }
 
 # same FILE FILE
-same() { cmp "$tmp/$1" "$tmp/$2" >&2 || complain "$1 and $2 are not the same"; }
+same() { cmp "$tmp/$1" "$tmp/$2" || complain "$1 and $2 are not the same"; }
 
 for model in gpt2 mlp; do
     eval "options=\$$model"
@@ -29,6 +34,7 @@ for model in gpt2 mlp; do
             [ $n$threads = 11 ] && continue
             saved $model.$n.$threads $n $options --threads $threads
             same $model $model.$n.$threads
+            same log.$model log.$model.$n.$threads
         done
     done
     saved $model.seed 2 $options --seed 2

@@ -31,7 +31,14 @@ typedef struct fsdp_parameter {
     double init_scale;
     uint64_t seed;
 
+    /* Tensor parallelism, experts: `shape` is one part of a larger tensor, which
+     * is cut into equal parts along part_dim.  part_dim -1 and num_parts > 1:
+     * each of the num_parts ranks has all of it. */
+    int part_dim, num_parts, part; /**< -1, 1, 0 by default                   */
+
     void *data; /**< all of it, or NULL while it is not there; see below      */
+    fsdp_dtype_t data_dtype; /**< of `data` and of new gradients: `dtype`, or
+                                  the param_dtype of a mixed-precision policy */
     fsdp_tensor_t *grad; /**< the whole gradient, added up over backwards;
                               NULL: none yet.  Owned                          */
     fsdp_tensor_t *incoming; /**< during a backward: the sum over uses so far */
@@ -50,17 +57,28 @@ void fsdp_parameter_destroy(fsdp_parameter_t **parameter);
 size_t fsdp_parameter_numel(const fsdp_parameter_t *parameter);
 size_t fsdp_parameter_row_numel(const fsdp_parameter_t *parameter);
 
-/** The whole parameter, for reading.  Ends the program with "parameter NAME
+/** The shape of the tensor that this is a part of: `shape` unless it is one. */
+void fsdp_parameter_whole_shape(const fsdp_parameter_t *parameter,
+                                size_t shape[FSDP_MAX_DIMS]);
+/** Where elements [begin, ...) of the part lie in the larger tensor: returns the
+ *  row-major index there of element `begin` and sets `count` to how many follow
+ *  it without a gap.  The identity unless it is a part. */
+size_t fsdp_parameter_whole_element(const fsdp_parameter_t *parameter,
+                                    size_t begin, size_t *count);
+
+/** The whole parameter, in data_dtype, for reading.  Ends the program with "parameter NAME
  *  used while SHARDED" if it is managed and not gathered now; makes it whole
  *  from its initial values if unmanaged and new. */
 const void *fsdp_parameter_data(fsdp_parameter_t *parameter);
 
 /** Initial values of elements [begin, begin + count), in its dtype.  Any rank
- *  can make any part. */
+ *  can make any part.  Keyed by the element's place in the whole tensor, so a
+ *  part gets what the whole would have there. */
 void fsdp_parameter_init_range(const fsdp_parameter_t *parameter, size_t begin,
                                size_t count, void *out);
 
-/** A tensor for a gradient of it, contents undefined; the caller owns it. */
+/** A tensor for a gradient of it, in data_dtype, contents undefined; the caller
+ *  owns it. */
 fsdp_tensor_t *fsdp_parameter_new_grad(const fsdp_parameter_t *parameter);
 
 /** Called by an operator's backward, once per use: hands over (and owns) one

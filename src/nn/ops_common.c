@@ -57,7 +57,7 @@ fsdp_op_check_parameter(const char *op, const fsdp_parameter_t *parameter,
 {
     if (parameter == NULL)
         return;
-    if (parameter->dtype == dtype && parameter->ndim == ndim &&
+    if (parameter->data_dtype == dtype && parameter->ndim == ndim &&
         memcmp(parameter->shape, shape, (size_t)ndim * sizeof *shape) == 0)
         return;
     char have[SHAPE_TEXT], want[SHAPE_TEXT];
@@ -65,7 +65,7 @@ fsdp_op_check_parameter(const char *op, const fsdp_parameter_t *parameter,
     format_shape(ndim, shape, want);
     fsdp_die(FSDP_EXIT_FAULT,
              "%s: parameter %s is %s %s, its input asks for %s %s", op,
-             parameter->name, fsdp_dtype_name(parameter->dtype), have,
+             parameter->name, fsdp_dtype_name(parameter->data_dtype), have,
              fsdp_dtype_name(dtype), want);
 }
 

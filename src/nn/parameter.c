@@ -18,7 +18,9 @@ fsdp_parameter_create(const char *name, fsdp_dtype_t dtype, int ndim,
     fsdp_parameter_t *parameter =
         fsdp_calloc(FSDP_MEM_OTHER, sizeof *parameter);
     parameter->name = fsdp_strdup(name);
-    parameter->dtype = dtype;
+    parameter->dtype = parameter->data_dtype = dtype;
+    parameter->part_dim = -1;
+    parameter->num_parts = 1;
     parameter->ndim = ndim;
     memcpy(parameter->shape, shape, (size_t)ndim * sizeof *shape);
     parameter->requires_grad = true;
@@ -58,6 +60,39 @@ fsdp_parameter_numel(const fsdp_parameter_t *parameter)
     return parameter->shape[0] * fsdp_parameter_row_numel(parameter);
 }
 
+/* ---- parts of a larger tensor -------------------------------------------- */
+
+void
+fsdp_parameter_whole_shape(const fsdp_parameter_t *parameter,
+                           size_t shape[FSDP_MAX_DIMS])
+{
+    memcpy(shape, parameter->shape, sizeof parameter->shape);
+    if (parameter->part_dim >= 0)
+        shape[parameter->part_dim] *= (size_t)parameter->num_parts;
+}
+
+/* Seen as [outer, rows, inner] with the rows cut, a part is one run in each
+ * outer. */
+size_t
+fsdp_parameter_whole_element(const fsdp_parameter_t *parameter, size_t begin,
+                             size_t *count)
+{
+    size_t numel = fsdp_parameter_numel(parameter);
+    *count = numel - begin;
+    if (parameter->part_dim < 0 || numel == 0)
+        return begin;
+    size_t run = 1; /* rows x inner of the part */
+    for (int d = parameter->part_dim; d < parameter->ndim; d++)
+        run *= parameter->shape[d];
+    size_t outer = begin / run, within = begin % run;
+    *count = run - within;
+    return (outer * (size_t)parameter->num_parts + (size_t)parameter->part) *
+               run +
+           within;
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
 /* Unmanaged and new: the whole of it comes from its initial values. */
 static void
 make_whole(fsdp_parameter_t *parameter)
@@ -95,7 +130,7 @@ initial_value(const fsdp_parameter_t *parameter, uint64_t name_hash,
 }
 
 /* Random values go through a buffer of doubles, so that float32 is the float64
- * value rounded. */
+ * value rounded.  `begin` counts in the larger tensor. */
 static void
 init_random(const fsdp_parameter_t *parameter, size_t begin, size_t count,
             char *out)
@@ -120,13 +155,18 @@ fsdp_parameter_init_range(const fsdp_parameter_t *parameter, size_t begin,
     FSDP_CHECK(begin + count <= fsdp_parameter_numel(parameter),
                "elements %zu to %zu of parameter %s, which has %zu", begin,
                begin + count, parameter->name, fsdp_parameter_numel(parameter));
+    size_t size = fsdp_dtype_size(parameter->dtype);
     if (parameter->init == FSDP_INIT_NORMAL ||
         parameter->init == FSDP_INIT_UNIFORM) {
-        init_random(parameter, begin, count, out);
+        for (size_t run, done = 0; done < count; done += run) {
+            size_t there =
+                fsdp_parameter_whole_element(parameter, begin + done, &run);
+            run = run < count - done ? run : count - done;
+            init_random(parameter, there, run, (char *)out + done * size);
+        }
         return;
     }
     double value = parameter->init == FSDP_INIT_ONES ? 1.0 : 0.0;
-    size_t size = fsdp_dtype_size(parameter->dtype);
     for (size_t i = 0; i < count; i++)
         fsdp_convert(FSDP_FP64, &value, parameter->dtype,
                      (char *)out + i * size, 1);
@@ -135,7 +175,7 @@ fsdp_parameter_init_range(const fsdp_parameter_t *parameter, size_t begin,
 fsdp_tensor_t *
 fsdp_parameter_new_grad(const fsdp_parameter_t *parameter)
 {
-    return fsdp_tensor_create(FSDP_MEM_UNSHARDED_GRAD, parameter->dtype,
+    return fsdp_tensor_create(FSDP_MEM_UNSHARDED_GRAD, parameter->data_dtype,
                               parameter->ndim, parameter->shape);
 }
 
@@ -155,7 +195,7 @@ add_to(fsdp_tensor_t **sum, fsdp_tensor_t *term)
 void
 fsdp_parameter_add_grad(fsdp_parameter_t *parameter, fsdp_tensor_t *grad)
 {
-    FSDP_CHECK(grad->dtype == parameter->dtype &&
+    FSDP_CHECK(grad->dtype == parameter->data_dtype &&
                    fsdp_tensor_numel(grad) == fsdp_parameter_numel(parameter),
                "a gradient of another shape or type than parameter %s",
                parameter->name);

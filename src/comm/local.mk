@@ -7,7 +7,6 @@ libfsdp_la_SOURCES += \
     %D%/broadcast.c \
     %D%/comm.c \
     %D%/gather.c \
-    %D%/half.h \
     %D%/internal.h \
     %D%/launcher.c \
     %D%/launcher.h \

@@ -2,7 +2,7 @@
  *
  * Each loop may write to one of its inputs, at the same index: that is no
  * dependence between iterations, which the pragma tells the compiler. */
-#include "comm/half.h"
+#include "base/half.h"
 #include "comm/internal.h"
 
 /* A NaN on any rank must show in a maximum or minimum. */
@@ -40,9 +40,9 @@ sum_pair(fsdp_dtype_t dtype, void *out, const void *a, const void *b,
     case FSDP_FP64:
         LOOP(double, SAME, SAME, SUM);
     case FSDP_BF16:
-        LOOP(uint16_t, float_of_bf16, bf16_of_float, SUM);
+        LOOP(uint16_t, fsdp_bf16_to_float, fsdp_float_to_bf16, SUM);
     case FSDP_FP16:
-        LOOP(uint16_t, float_of_fp16, fp16_of_float, SUM);
+        LOOP(uint16_t, fsdp_fp16_to_float, fsdp_float_to_fp16, SUM);
     case FSDP_INT32:
         LOOP(uint32_t, SAME, SAME, SUM);
     case FSDP_INT64:
@@ -63,9 +63,9 @@ max_pair(fsdp_dtype_t dtype, void *out, const void *a, const void *b,
     case FSDP_FP64:
         LOOP(double, SAME, SAME, MAX);
     case FSDP_BF16:
-        LOOP(uint16_t, float_of_bf16, bf16_of_float, MAX);
+        LOOP(uint16_t, fsdp_bf16_to_float, fsdp_float_to_bf16, MAX);
     case FSDP_FP16:
-        LOOP(uint16_t, float_of_fp16, fp16_of_float, MAX);
+        LOOP(uint16_t, fsdp_fp16_to_float, fsdp_float_to_fp16, MAX);
     case FSDP_INT32:
         LOOP(int32_t, SAME, SAME, MAX);
     case FSDP_INT64:
@@ -86,9 +86,9 @@ min_pair(fsdp_dtype_t dtype, void *out, const void *a, const void *b,
     case FSDP_FP64:
         LOOP(double, SAME, SAME, MIN);
     case FSDP_BF16:
-        LOOP(uint16_t, float_of_bf16, bf16_of_float, MIN);
+        LOOP(uint16_t, fsdp_bf16_to_float, fsdp_float_to_bf16, MIN);
     case FSDP_FP16:
-        LOOP(uint16_t, float_of_fp16, fp16_of_float, MIN);
+        LOOP(uint16_t, fsdp_fp16_to_float, fsdp_float_to_fp16, MIN);
     case FSDP_INT32:
         LOOP(int32_t, SAME, SAME, MIN);
     case FSDP_INT64:

@@ -1,10 +1,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "fsdp/status.h"
 #include "fsdp/tensor.h"
 #include "tensor/clones.h"
-#include "tensor/half.h"
 #include "tensor/threads/blocks.h"
 #include "tensor/threads/parallel.h"
 

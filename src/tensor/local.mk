@@ -5,7 +5,6 @@ libfsdp_la_SOURCES += \
     %D%/convert.c \
     %D%/dropout_words.c %D%/dropout_words.h \
     %D%/element.c \
-    %D%/half.h \
     %D%/kernels.c %D%/kernels.h \
     %D%/tensor.c \
     %D%/threads/blocks.h \

@@ -1,4 +1,4 @@
-/** \file half.h  Floor 1, tensor: the 16-bit types, one element at a time.
+/** \file half.h  Floor 0, base: the 16-bit types, one element at a time.
  *
  *      float32   1 sign, 8 exponent (bias 127), 23 fraction bits
  *      bfloat16  1 sign, 8 exponent (bias 127),  7 fraction bits
@@ -6,8 +6,8 @@
  *
  *  Round to nearest even, without branches so that loops become vectors.
  */
-#ifndef FSDP_TENSOR_HALF_H
-#define FSDP_TENSOR_HALF_H
+#ifndef FSDP_BASE_HALF_H
+#define FSDP_BASE_HALF_H
 
 #include <stdint.h>
 #include <string.h>

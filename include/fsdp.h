@@ -8,6 +8,7 @@
 #include "fsdp/exact_sum.h"
 #include "fsdp/fault.h"
 #include "fsdp/memory.h"
+#include "fsdp/offload.h"
 #include "fsdp/random.h"
 #include "fsdp/status.h"
 /* Floor 1, tensor and comm */

@@ -10,7 +10,9 @@ libfsdp_la_SOURCES += \
     %D%/json.c \
     %D%/json.h \
     %D%/json_writer.c \
-    %D%/memory.c \
+    %D%/memory.c %D%/memory_count.h \
+    %D%/offload.c \
+    %D%/offload_file.c %D%/offload_file.h \
     %D%/philox.h \
     %D%/pool.c \
     %D%/pool.h \

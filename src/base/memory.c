@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory_count.h"
 #include "base/pool.h"
+#include "fsdp/offload.h"
 #include "fsdp/status.h"
 
 /* Marks in the header, so that what is not live is not freed. */
@@ -24,7 +26,13 @@ enum { ALL = FSDP_MEM_COUNT }; /* the sum over all categories */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 static bool debug;
-static size_t live[ALL + 1], peak[ALL + 1];
+
+/* Bytes of one kind of place, by category and all. */
+typedef struct place {
+    size_t live[ALL + 1], peak[ALL + 1];
+} place_t;
+
+static place_t memory, files;
 static long live_blocks;
 static _Thread_local fsdp_memory_category_t forced = FSDP_MEM_COUNT;
 
@@ -48,11 +56,28 @@ data_of(fsdp_block_t *block)
 }
 
 static void
-count(int category, size_t bytes)
+count_one(place_t *place, int category, size_t bytes)
 {
-    live[category] += bytes;
-    if (live[category] > peak[category])
-        peak[category] = live[category];
+    place->live[category] += bytes;
+    if (place->live[category] > place->peak[category])
+        place->peak[category] = place->live[category];
+}
+
+/* A block more or less; the lock is held. */
+static void
+count(place_t *place, int category, size_t bytes)
+{
+    count_one(place, category, bytes);
+    count_one(place, ALL, bytes);
+    live_blocks++;
+}
+
+static void
+discount(place_t *place, int category, size_t bytes)
+{
+    place->live[category] -= bytes;
+    place->live[ALL] -= bytes;
+    live_blocks--;
 }
 
 /* NULL if the system has no more. */
@@ -64,21 +89,24 @@ take(int category, size_t bytes)
     if (block != NULL) {
         block->category = category;
         block->magic = live_magic;
-        count(category, bytes);
-        count(ALL, bytes);
-        live_blocks++;
+        count(&memory, category, bytes);
     }
     pthread_mutex_unlock(&lock);
     return block;
 }
 
-void *
-fsdp_alloc(fsdp_memory_category_t category, size_t bytes)
+fsdp_memory_category_t
+fsdp_memory_counted_as(fsdp_memory_category_t category)
 {
     FSDP_CHECK((unsigned)category < FSDP_MEM_COUNT,
                "%d is no category of memory", (int)category);
-    if (forced != FSDP_MEM_COUNT)
-        category = forced;
+    return forced != FSDP_MEM_COUNT ? forced : category;
+}
+
+void *
+fsdp_alloc(fsdp_memory_category_t category, size_t bytes)
+{
+    category = fsdp_memory_counted_as(category);
     fsdp_block_t *block = take((int)category, bytes);
     if (block == NULL)
         fsdp_die(FSDP_EXIT_FAULT,
@@ -144,9 +172,7 @@ static void
 give(fsdp_block_t *block)
 {
     pthread_mutex_lock(&lock);
-    live[block->category] -= block->bytes;
-    live[ALL] -= block->bytes;
-    live_blocks--;
+    discount(&memory, block->category, block->bytes);
     fsdp_pool_give(block);
     pthread_mutex_unlock(&lock);
 }
@@ -180,32 +206,73 @@ read_locked(const size_t *word)
 size_t
 fsdp_memory_live_bytes(fsdp_memory_category_t category)
 {
-    return read_locked(&live[category]);
+    return read_locked(&memory.live[category]);
 }
 
 size_t
 fsdp_memory_peak_bytes(fsdp_memory_category_t category)
 {
-    return read_locked(&peak[category]);
+    return read_locked(&memory.peak[category]);
 }
 
 size_t
 fsdp_memory_live_bytes_all(void)
 {
-    return read_locked(&live[ALL]);
+    return read_locked(&memory.live[ALL]);
 }
 
 size_t
 fsdp_memory_peak_bytes_all(void)
 {
-    return read_locked(&peak[ALL]);
+    return read_locked(&memory.peak[ALL]);
+}
+
+void
+fsdp_memory_count_offloaded(fsdp_memory_category_t category, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    count(&files, (int)category, bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+void
+fsdp_memory_discount_offloaded(fsdp_memory_category_t category, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    discount(&files, (int)category, bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+size_t
+fsdp_offload_live_bytes(fsdp_memory_category_t category)
+{
+    return read_locked(&files.live[category]);
+}
+
+size_t
+fsdp_offload_peak_bytes(fsdp_memory_category_t category)
+{
+    return read_locked(&files.peak[category]);
+}
+
+size_t
+fsdp_offload_live_bytes_all(void)
+{
+    return read_locked(&files.live[ALL]);
+}
+
+size_t
+fsdp_offload_peak_bytes_all(void)
+{
+    return read_locked(&files.peak[ALL]);
 }
 
 void
 fsdp_memory_reset_peaks(void)
 {
     pthread_mutex_lock(&lock);
-    memcpy(peak, live, sizeof peak);
+    memcpy(memory.peak, memory.live, sizeof memory.peak);
+    memcpy(files.peak, files.live, sizeof files.peak);
     pthread_mutex_unlock(&lock);
 }
 

@@ -6,6 +6,7 @@ suites += \
     %D%/test_json_writer \
     %D%/test_memory \
     %D%/test_names \
+    %D%/test_offload \
     %D%/test_random \
     %D%/test_status \
     %D%/test_vmath
@@ -21,6 +22,7 @@ serial = %D%/serial.c %D%/serial.h
 %C%_test_json_writer_SOURCES = %D%/test_json_writer.c $(serial)
 %C%_test_memory_SOURCES = %D%/test_memory.c $(serial)
 %C%_test_names_SOURCES = %D%/test_names.c $(serial)
+%C%_test_offload_SOURCES = %D%/test_offload.c $(serial)
 %C%_test_random_SOURCES = %D%/test_random.c %D%/cases.h $(serial)
 %C%_test_status_SOURCES = %D%/test_status.c $(serial)
 %C%_test_vmath_SOURCES = %D%/test_vmath.c %D%/cases.h $(serial)

@@ -3,6 +3,11 @@
  *  PyTorch: torch.nn.functional.  Inputs are borrowed, outputs belong to the
  *  tape.  Shapes [..., C] mean any leading dimensions.  A parameter's data are
  *  asked for when the operator runs, forward and backward.
+ *
+ *  Inputs and parameters (their data_dtype) of one call have one type, which the
+ *  output and the gradients have too.  On bfloat16 and float16 an operator
+ *  computes in float32 and rounds each result once, as PyTorch's products on a
+ *  CPU do (whose losses and some others round on the way too).
  */
 #ifndef FSDP_OPS_H
 #define FSDP_OPS_H
@@ -24,8 +29,8 @@ fsdp_tensor_t *fsdp_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
 fsdp_tensor_t *fsdp_position_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
                                        fsdp_parameter_t *weight);
 fsdp_tensor_t *fsdp_layer_norm(fsdp_tape_t *tape, fsdp_tensor_t *x,
-                               fsdp_parameter_t *weight,
-                               fsdp_parameter_t *bias, double eps);
+                               fsdp_parameter_t *weight, fsdp_parameter_t *bias,
+                               double eps);
 fsdp_tensor_t *fsdp_gelu_tanh(fsdp_tape_t *tape, fsdp_tensor_t *x);
 fsdp_tensor_t *fsdp_gelu_erf(fsdp_tape_t *tape, fsdp_tensor_t *x);
 fsdp_tensor_t *fsdp_relu(fsdp_tape_t *tape, fsdp_tensor_t *x);
@@ -40,6 +45,10 @@ fsdp_tensor_t *fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv,
 fsdp_tensor_t *fsdp_add(fsdp_tape_t *tape, fsdp_tensor_t *a, fsdp_tensor_t *b);
 /** x * alpha */
 fsdp_tensor_t *fsdp_scale(fsdp_tape_t *tape, fsdp_tensor_t *x, double alpha);
+/** x in another floating type; x itself if it has it.  The gradient is cast
+ *  back.  Tensor.to(dtype). */
+fsdp_tensor_t *fsdp_cast(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                         fsdp_dtype_t dtype);
 /** The same elements in another shape (a view). */
 fsdp_tensor_t *fsdp_reshape(fsdp_tape_t *tape, fsdp_tensor_t *x, int ndim,
                             const size_t *shape);
@@ -50,7 +59,10 @@ fsdp_tensor_t *fsdp_reshape(fsdp_tape_t *tape, fsdp_tensor_t *x, int ndim,
 fsdp_tensor_t *fsdp_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *logits,
                                   fsdp_tensor_t *target, int32_t ignore_index);
 /** The same of x[.., C] weight[V, C]^T, some rows at a time: the logits of the
- *  whole input are never in memory.  Gradients are made in the forward. */
+ *  whole input are never in memory.  Gradients are made in the forward.  For
+ *  16-bit x, as Hugging Face's models do: the logits are rounded to its type,
+ *  the loss of them is computed in float32 and is a float32 scalar; the logits
+ *  are computed again in the backward, and their gradient is rounded. */
 fsdp_tensor_t *fsdp_linear_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *x,
                                          fsdp_parameter_t *weight,
                                          fsdp_tensor_t *target,

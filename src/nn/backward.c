@@ -4,8 +4,8 @@
 
 #include "fsdp/status.h"
 #include "fsdp/tape.h"
+#include "nn/ops_internal.h"
 #include "nn/tape_internal.h"
-#include "tensor/kernels.h"
 
 /* ---- gradients of values ------------------------------------------------ */
 
@@ -15,8 +15,7 @@ sum_of(fsdp_tensor_t *sum, fsdp_tensor_t *grad)
 {
     fsdp_tensor_t *out = fsdp_tensor_create(FSDP_MEM_ACTIVATION, sum->dtype,
                                             sum->ndim, sum->shape);
-    fsdp_kernels(sum->dtype)
-        ->add(sum->data, grad->data, out->data, fsdp_tensor_numel(sum));
+    fsdp_op_sum(sum, grad, out);
     fsdp_tensor_destroy(&sum);
     fsdp_tensor_destroy(&grad);
     return out;
@@ -26,8 +25,10 @@ void
 fsdp_node_set_grad_input(fsdp_node_t *node, int i, fsdp_tensor_t *grad)
 {
     fsdp_tensor_t *input = node->inputs.tensor[i];
-    FSDP_CHECK(fsdp_tensor_numel(grad) == fsdp_tensor_numel(input),
-               "%s: a gradient of another size than its input", node->op->name);
+    FSDP_CHECK(grad->dtype == input->dtype &&
+                   fsdp_tensor_numel(grad) == fsdp_tensor_numel(input),
+               "%s: a gradient of another size or type than its input",
+               node->op->name);
     fsdp_node_t *maker = input->grad_fn;
     if (maker == NULL) { /* a leaf that is no parameter: nobody asks */
         fsdp_tensor_destroy(&grad);

@@ -18,5 +18,6 @@ libfsdp_la_SOURCES += \
     %D%/ops_linear.c \
     %D%/ops_loss.c \
     %D%/ops_norm.c \
+    %D%/ops_wide.c \
     %D%/parameter.c \
     %D%/tape.c %D%/tape_internal.h

@@ -1,8 +1,8 @@
 #include "fsdp/mlp.h"
 
 #include "fsdp/layers.h"
-#include "fsdp/ops.h"
 #include "fsdp/status.h"
+#include "nn/ops_internal.h"
 
 static fsdp_values_t
 mlp_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
@@ -55,6 +55,8 @@ fsdp_tensor_t *
 fsdp_mlp_loss(fsdp_tape_t *tape, fsdp_module_t *mlp, fsdp_tensor_t *x,
               fsdp_tensor_t *target)
 {
-    return fsdp_cross_entropy(tape, fsdp_module_call1(mlp, tape, x), target,
-                              FSDP_IGNORE_INDEX);
+    fsdp_tensor_t *logits = fsdp_module_call1(mlp, tape, x);
+    return fsdp_cross_entropy(
+        tape, fsdp_cast(tape, logits, fsdp_op_compute_dtype(logits->dtype)),
+        target, FSDP_IGNORE_INDEX);
 }

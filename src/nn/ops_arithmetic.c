@@ -2,7 +2,6 @@
 
 #include "fsdp/status.h"
 #include "nn/ops_internal.h"
-#include "tensor/kernels.h"
 
 /* The upstream gradient itself, in the shape of input i. */
 static void
@@ -31,8 +30,7 @@ fsdp_add(fsdp_tape_t *tape, fsdp_tensor_t *a, fsdp_tensor_t *b)
 {
     fsdp_op_check_alike("add", a, b);
     fsdp_tensor_t *y = fsdp_op_new_like(tape, a);
-    fsdp_kernels(a->dtype)->add(a->data, b->data, y->data,
-                                fsdp_tensor_numel(a));
+    fsdp_op_sum(a, b, y);
     fsdp_tape_record(tape, &add_op, fsdp_values2(a, b), NULL, 0,
                      fsdp_values1(y), 0);
     return y;
@@ -41,13 +39,22 @@ fsdp_add(fsdp_tape_t *tape, fsdp_tensor_t *a, fsdp_tensor_t *b)
 /* ---- scale -------------------------------------------------------------- */
 
 static void
+multiply(const fsdp_tensor_t *x, double alpha, fsdp_tensor_t *y)
+{
+    fsdp_wide_t w = fsdp_wide(x->dtype);
+    size_t n = fsdp_tensor_numel(x);
+    const void *in = fsdp_wide_in(&w, x->data, n);
+    w.k->scale(in, alpha, fsdp_wide_out(&w, y->data, n), n);
+    fsdp_wide_end(&w);
+}
+
+static void
 scale_backward(fsdp_node_t *node)
 {
     const double *alpha = fsdp_node_saved(node);
     const fsdp_tensor_t *dy = fsdp_node_grad_output(node, 0);
     fsdp_tensor_t *dx = fsdp_node_new_grad_input(node, 0);
-    fsdp_kernels(dy->dtype)->scale(dy->data, *alpha, dx->data,
-                                   fsdp_tensor_numel(dx));
+    multiply(dy, *alpha, dx);
     fsdp_node_set_grad_input(node, 0, dx);
 }
 
@@ -57,12 +64,41 @@ fsdp_tensor_t *
 fsdp_scale(fsdp_tape_t *tape, fsdp_tensor_t *x, double alpha)
 {
     fsdp_tensor_t *y = fsdp_op_new_like(tape, x);
-    fsdp_kernels(x->dtype)->scale(x->data, alpha, y->data,
-                                  fsdp_tensor_numel(x));
+    multiply(x, alpha, y);
     fsdp_node_t *node = fsdp_tape_record(tape, &scale_op, fsdp_values1(x), NULL,
                                          0, fsdp_values1(y), sizeof alpha);
     if (node != NULL)
         *(double *)fsdp_node_saved(node) = alpha;
+    return y;
+}
+
+/* ---- cast --------------------------------------------------------------- */
+
+static void
+convert(const fsdp_tensor_t *x, fsdp_tensor_t *y)
+{
+    fsdp_convert(x->dtype, x->data, y->dtype, y->data, fsdp_tensor_numel(x));
+}
+
+static void
+cast_backward(fsdp_node_t *node)
+{
+    fsdp_tensor_t *dx = fsdp_node_new_grad_input(node, 0);
+    convert(fsdp_node_grad_output(node, 0), dx);
+    fsdp_node_set_grad_input(node, 0, dx);
+}
+
+static const fsdp_op_t cast_op = {"cast", cast_backward, NULL};
+
+fsdp_tensor_t *
+fsdp_cast(fsdp_tape_t *tape, fsdp_tensor_t *x, fsdp_dtype_t dtype)
+{
+    if (dtype == x->dtype)
+        return x;
+    fsdp_tensor_t *y = fsdp_tape_new_tensor(tape, dtype, x->ndim, x->shape);
+    convert(x, y);
+    fsdp_tape_record(tape, &cast_op, fsdp_values1(x), NULL, 0, fsdp_values1(y),
+                     0);
     return y;
 }
 

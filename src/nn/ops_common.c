@@ -89,6 +89,17 @@ fsdp_op_check_int32(const char *op, const fsdp_tensor_t *index)
                fsdp_dtype_name(index->dtype));
 }
 
+void
+fsdp_op_sum(const fsdp_tensor_t *a, const fsdp_tensor_t *b, fsdp_tensor_t *y)
+{
+    fsdp_wide_t w = fsdp_wide(a->dtype);
+    size_t n = fsdp_tensor_numel(a);
+    const void *left = fsdp_wide_in(&w, a->data, n);
+    const void *right = fsdp_wide_in(&w, b->data, n);
+    w.k->add(left, right, fsdp_wide_out(&w, y->data, n), n);
+    fsdp_wide_end(&w);
+}
+
 bool
 fsdp_op_wants_grad(fsdp_node_t *node, int i)
 {

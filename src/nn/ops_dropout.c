@@ -7,8 +7,12 @@ static void
 apply(const fsdp_dropout_key_t *key, const fsdp_tensor_t *in,
       fsdp_tensor_t *out)
 {
-    fsdp_kernels(in->dtype)->dropout(key, in->data, out->data, in->shape[0],
-                                     fsdp_tensor_row_numel(in));
+    fsdp_wide_t w = fsdp_wide(in->dtype);
+    size_t n = fsdp_tensor_numel(in);
+    const void *x = fsdp_wide_in(&w, in->data, n);
+    w.k->dropout(key, x, fsdp_wide_out(&w, out->data, n), in->shape[0],
+                 fsdp_tensor_row_numel(in));
+    fsdp_wide_end(&w);
 }
 
 static void

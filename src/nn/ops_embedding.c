@@ -2,7 +2,7 @@
 
 #include "fsdp/status.h"
 #include "nn/ops_internal.h"
-#include "tensor/kernels.h"
+#include "tensor/take_rows.h"
 
 /* index's shape with the table's channels behind. */
 static fsdp_tensor_t *
@@ -16,7 +16,8 @@ new_output(fsdp_tape_t *tape, const fsdp_tensor_t *index,
     size_t shape[FSDP_MAX_DIMS];
     memcpy(shape, index->shape, sizeof shape);
     shape[index->ndim] = weight->shape[1];
-    return fsdp_tape_new_tensor(tape, weight->dtype, index->ndim + 1, shape);
+    return fsdp_tape_new_tensor(tape, weight->data_dtype, index->ndim + 1,
+                                shape);
 }
 
 /* ---- rows by index ------------------------------------------------------ */
@@ -28,10 +29,13 @@ embedding_backward(fsdp_node_t *node)
     const fsdp_tensor_t *index = fsdp_node_input(node, 0);
     const fsdp_tensor_t *dy = fsdp_node_grad_output(node, 0);
     fsdp_tensor_t *dw = fsdp_parameter_new_grad(weight);
-    fsdp_tensor_zero(dw);
-    fsdp_kernels(dy->dtype)->embedding_backward(
-        index->data, dy->data, dw->data, fsdp_tensor_numel(index),
-        weight->shape[0], weight->shape[1]);
+    fsdp_wide_t w = fsdp_wide(dw->dtype);
+    const void *up = fsdp_wide_in(&w, dy->data, fsdp_tensor_numel(dy));
+    void *out = fsdp_wide_out(&w, dw->data, fsdp_tensor_numel(dw));
+    w.k->fill(out, 0, fsdp_tensor_numel(dw));
+    w.k->embedding_backward(index->data, up, out, fsdp_tensor_numel(index),
+                            weight->shape[0], weight->shape[1]);
+    fsdp_wide_end(&w);
     fsdp_parameter_add_grad(weight, dw);
 }
 
@@ -43,10 +47,9 @@ fsdp_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
 {
     fsdp_op_check_int32("embedding", index);
     fsdp_tensor_t *y = new_output(tape, index, weight);
-    fsdp_kernels(weight->dtype)
-        ->embedding(index->data, fsdp_parameter_data(weight), y->data,
-                    fsdp_tensor_numel(index), weight->shape[0],
-                    weight->shape[1]);
+    fsdp_take_rows(index->data, fsdp_parameter_data(weight), y->data,
+                   fsdp_tensor_numel(index), weight->shape[0],
+                   weight->shape[1] * fsdp_dtype_size(y->dtype));
     fsdp_tape_record(tape, &embedding_op, fsdp_values1(index), &weight, 1,
                      fsdp_values1(y), 0);
     return y;
@@ -61,12 +64,15 @@ position_backward(fsdp_node_t *node)
     fsdp_parameter_t *weight = fsdp_node_parameter(node, 0);
     const fsdp_tensor_t *dy = fsdp_node_grad_output(node, 0); /* [B,T,C] */
     size_t sample = dy->shape[1] * dy->shape[2];
-    size_t bytes = sample * fsdp_dtype_size(dy->dtype);
     fsdp_tensor_t *dw = fsdp_parameter_new_grad(weight);
-    fsdp_tensor_zero(dw);
+    fsdp_wide_t w = fsdp_wide(dw->dtype);
+    size_t bytes = sample * fsdp_dtype_size(w.compute);
+    const char *up = fsdp_wide_in(&w, dy->data, fsdp_tensor_numel(dy));
+    void *out = fsdp_wide_out(&w, dw->data, fsdp_tensor_numel(dw));
+    w.k->fill(out, 0, fsdp_tensor_numel(dw));
     for (size_t b = 0; b < dy->shape[0]; b++)
-        fsdp_kernels(dy->dtype)->accumulate(
-            dw->data, (const char *)dy->data + b * bytes, sample);
+        w.k->accumulate(out, up + b * bytes, sample);
+    fsdp_wide_end(&w);
     fsdp_parameter_add_grad(weight, dw);
 }
 

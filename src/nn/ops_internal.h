@@ -1,12 +1,62 @@
 /** \file ops_internal.h  Floor 2, nn: what the operators share.
  *
- *  Every operator computes in the type of its input; its parameters must have
- *  the same.  Shapes [..., C] are seen as [N, C], N rows.
+ *  An operator's inputs, parameters (their data_dtype), output and gradients
+ *  have one type.  Shapes [..., C] are seen as [N, C], N rows.
+ *
+ *  16-bit types.  Kernels compute in float32 and float64 only.  An operator on
+ *  bfloat16 or float16 computes in float32 on widened copies, and what it puts
+ *  out, the output or one gradient, is rounded once, when all of it is done:
+ *
+ *      fsdp_wide_t w = fsdp_wide(x->dtype);
+ *      const void *in = fsdp_wide_in(&w, x->data, n);
+ *      void *out = fsdp_wide_out(&w, y->data, n);
+ *      w.k->gelu_tanh(in, out, n);
+ *      fsdp_wide_end(&w);
+ *
+ *  For float32 and float64 the same lines work on the arrays themselves.  Take
+ *  `w.k`, not fsdp_kernels(x->dtype), which 16-bit types have not.  What a node
+ *  keeps for its backward stays 16-bit, but for a few numbers a row (layer
+ *  norm's, attention's), which are of fsdp_op_compute_dtype().  While it runs,
+ *  an operator so takes 4 bytes more for each element of each array that it
+ *  reads or writes, FSDP_MEM_ACTIVATION; what only moves elements (rows of an
+ *  embedding, a reshape) needs none of this.
  */
 #ifndef FSDP_NN_OPS_INTERNAL_H
 #define FSDP_NN_OPS_INTERNAL_H
 
 #include "fsdp/ops.h"
+#include "tensor/kernels.h"
+
+enum { FSDP_WIDE_MAX = 8 };
+
+typedef struct fsdp_wide_copy {
+    void *values;  /**< [numel] of `compute`, owned                          */
+    void *rounded; /**< [numel] of `dtype`, where they go; NULL: only read   */
+    size_t numel;
+} fsdp_wide_copy_t;
+
+/** What an operator, or one product of it, computes with. */
+typedef struct fsdp_wide {
+    fsdp_dtype_t dtype, compute; /**< of the arrays; of the arithmetic       */
+    const fsdp_kernels_t *k;     /**< for `compute`                          */
+    int count;
+    fsdp_wide_copy_t copy[FSDP_WIDE_MAX];
+} fsdp_wide_t;
+
+/** float32 for a 16-bit type, else the type itself. */
+fsdp_dtype_t fsdp_op_compute_dtype(fsdp_dtype_t dtype);
+/** For arrays of this type; nothing is allocated yet. */
+fsdp_wide_t fsdp_wide(fsdp_dtype_t dtype);
+/** numel elements to read: `data`, or a widened copy.  NULL gives NULL. */
+const void *fsdp_wide_in(fsdp_wide_t *wide, const void *data, size_t numel);
+/** The same to write, contents undefined until then; it is not for reading what
+ *  stands in `data`.  fsdp_wide_end() rounds it into `data`. */
+void *fsdp_wide_out(fsdp_wide_t *wide, void *data, size_t numel);
+/** Rounds values of `compute` to the arrays' type where they are, for a result
+ *  within an operator that stands for another operator's output. */
+void fsdp_wide_round(const fsdp_wide_t *wide, void *values, size_t numel);
+/** Rounds what was written, and frees the copies. */
+void fsdp_wide_end(fsdp_wide_t *wide);
 
 /** N of [..., C], and C.  Ends the program for a scalar. */
 size_t fsdp_op_rows(const fsdp_tensor_t *x);
@@ -27,6 +77,10 @@ void fsdp_op_check_alike(const char *op, const fsdp_tensor_t *a,
                          const fsdp_tensor_t *b);
 /** Ends the program unless `index` is int32. */
 void fsdp_op_check_int32(const char *op, const fsdp_tensor_t *index);
+
+/** y = a + b, all alike; y may be a. */
+void fsdp_op_sum(const fsdp_tensor_t *a, const fsdp_tensor_t *b,
+                 fsdp_tensor_t *y);
 
 /** Is the gradient of parameter i of the node wanted?  Not if it is NULL or
  *  frozen. */

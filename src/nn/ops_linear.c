@@ -2,17 +2,17 @@
  *
  *     y[N,O] = x[N,I] W + bias        W = weight[O,I]^T or weight[I,O]
  *     dx = dy W^T                     dW = x^T dy, or dy^T x as stored
- *     dbias = sum over rows of dy */
+ *     dbias = sum over rows of dy
+ *
+ * Each of the four is one result, rounded once. */
 
 #include "fsdp/status.h"
 #include "nn/ops_internal.h"
-#include "tensor/kernels.h"
 
 typedef struct product {
     const char *op;
     bool out_in; /* the weight is [O,I] */
     size_t rows, in, out;
-    const fsdp_kernels_t *k;
 } product_t;
 
 static product_t
@@ -25,8 +25,7 @@ describe(const char *op, bool out_in, const fsdp_tensor_t *x,
                        .out_in = out_in,
                        .rows = fsdp_op_rows(x),
                        .in = fsdp_op_columns(x),
-                       .out = weight->shape[out_in ? 0 : 1],
-                       .k = fsdp_kernels(x->dtype)};
+                       .out = weight->shape[out_in ? 0 : 1]};
 }
 
 static void
@@ -48,9 +47,14 @@ static void
 input_grad(const product_t *p, fsdp_node_t *node, const fsdp_tensor_t *dy)
 {
     fsdp_tensor_t *dx = fsdp_node_new_grad_input(node, 0);
-    const void *w = fsdp_parameter_data(fsdp_node_parameter(node, 0));
-    p->k->gemm(false, !p->out_in, p->rows, p->in, p->out, 1, dy->data, p->out,
-               w, weight_stride(p), 0, dx->data, p->in);
+    fsdp_wide_t w = fsdp_wide(dx->dtype);
+    const void *up = fsdp_wide_in(&w, dy->data, p->rows * p->out);
+    const void *weight = fsdp_wide_in(
+        &w, fsdp_parameter_data(fsdp_node_parameter(node, 0)), p->in * p->out);
+    void *out = fsdp_wide_out(&w, dx->data, p->rows * p->in);
+    w.k->gemm(false, !p->out_in, p->rows, p->in, p->out, 1, up, p->out, weight,
+              weight_stride(p), 0, out, p->in);
+    fsdp_wide_end(&w);
     fsdp_node_set_grad_input(node, 0, dx);
 }
 
@@ -59,13 +63,18 @@ weight_grad(const product_t *p, fsdp_node_t *node, const fsdp_tensor_t *dy)
 {
     fsdp_parameter_t *weight = fsdp_node_parameter(node, 0);
     fsdp_tensor_t *dw = fsdp_parameter_new_grad(weight);
-    const void *x = fsdp_node_input(node, 0)->data;
+    fsdp_wide_t w = fsdp_wide(dw->dtype);
+    const void *up = fsdp_wide_in(&w, dy->data, p->rows * p->out);
+    const void *x =
+        fsdp_wide_in(&w, fsdp_node_input(node, 0)->data, p->rows * p->in);
+    void *out = fsdp_wide_out(&w, dw->data, p->in * p->out);
     if (p->out_in)
-        p->k->gemm(true, false, p->out, p->in, p->rows, 1, dy->data, p->out, x,
-                   p->in, 0, dw->data, p->in);
+        w.k->gemm(true, false, p->out, p->in, p->rows, 1, up, p->out, x, p->in,
+                  0, out, p->in);
     else
-        p->k->gemm(true, false, p->in, p->out, p->rows, 1, x, p->in, dy->data,
-                   p->out, 0, dw->data, p->out);
+        w.k->gemm(true, false, p->in, p->out, p->rows, 1, x, p->in, up, p->out,
+                  0, out, p->out);
+    fsdp_wide_end(&w);
     fsdp_parameter_add_grad(weight, dw);
 }
 
@@ -74,7 +83,10 @@ bias_grad(const product_t *p, fsdp_node_t *node, const fsdp_tensor_t *dy)
 {
     fsdp_parameter_t *bias = fsdp_node_parameter(node, 1);
     fsdp_tensor_t *db = fsdp_parameter_new_grad(bias);
-    p->k->sum_rows(dy->data, db->data, p->rows, p->out);
+    fsdp_wide_t w = fsdp_wide(db->dtype);
+    const void *up = fsdp_wide_in(&w, dy->data, p->rows * p->out);
+    w.k->sum_rows(up, fsdp_wide_out(&w, db->data, p->out), p->rows, p->out);
+    fsdp_wide_end(&w);
     fsdp_parameter_add_grad(bias, db);
 }
 
@@ -107,6 +119,22 @@ conv1d_backward(fsdp_node_t *node)
 static const fsdp_op_t linear_op = {"linear", linear_backward, NULL};
 static const fsdp_op_t conv1d_op = {"conv1d", conv1d_backward, NULL};
 
+static void
+multiply(const product_t *p, const fsdp_tensor_t *x, const void *weight,
+         const void *bias, fsdp_tensor_t *y)
+{
+    fsdp_wide_t w = fsdp_wide(x->dtype);
+    const void *in = fsdp_wide_in(&w, x->data, p->rows * p->in);
+    void *out = fsdp_wide_out(&w, y->data, p->rows * p->out);
+    weight = fsdp_wide_in(&w, weight, p->in * p->out);
+    bias = fsdp_wide_in(&w, bias, p->out);
+    w.k->gemm(false, p->out_in, p->rows, p->out, p->in, 1, in, p->in, weight,
+              weight_stride(p), 0, out, p->out);
+    if (bias != NULL)
+        w.k->add_bias(out, bias, out, p->rows, p->out);
+    fsdp_wide_end(&w);
+}
+
 static fsdp_tensor_t *
 forward(fsdp_tape_t *tape, const fsdp_op_t *op, bool out_in, fsdp_tensor_t *x,
         fsdp_parameter_t *weight, fsdp_parameter_t *bias)
@@ -114,12 +142,8 @@ forward(fsdp_tape_t *tape, const fsdp_op_t *op, bool out_in, fsdp_tensor_t *x,
     product_t p = describe(op->name, out_in, x, weight);
     check_parameters(&p, x, weight, bias);
     fsdp_tensor_t *y = fsdp_op_new_columns(tape, x, p.out);
-    p.k->gemm(false, out_in, p.rows, p.out, p.in, 1, x->data, p.in,
-              fsdp_parameter_data(weight), weight_stride(&p), 0, y->data,
-              p.out);
-    if (bias != NULL)
-        p.k->add_bias(y->data, fsdp_parameter_data(bias), y->data, p.rows,
-                      p.out);
+    multiply(&p, x, fsdp_parameter_data(weight),
+             bias != NULL ? fsdp_parameter_data(bias) : NULL, y);
     fsdp_parameter_t *parameters[] = {weight, bias};
     fsdp_tape_record(tape, op, fsdp_values1(x), parameters, 2, fsdp_values1(y),
                      0);

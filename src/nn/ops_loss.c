@@ -1,21 +1,25 @@
 #include "fsdp/status.h"
 #include "nn/ops_internal.h"
-#include "tensor/kernels.h"
 
 /* ---- cross-entropy ------------------------------------------------------ */
 
-/* Losses of the rows, to be freed; `dlogits` may be NULL. */
-static void *
-row_losses(const fsdp_tensor_t *logits, const fsdp_tensor_t *target,
-           int32_t ignore_index, void *dlogits, double scale)
+/* The sum of the losses of the rows; `dlogits` may be NULL. */
+static double
+sum_losses(const fsdp_tensor_t *logits, const fsdp_tensor_t *target,
+           int32_t ignore_index, fsdp_tensor_t *dlogits, double scale)
 {
-    size_t rows = fsdp_op_rows(logits);
+    size_t rows = fsdp_op_rows(logits), n = fsdp_tensor_numel(logits);
+    fsdp_wide_t w = fsdp_wide(logits->dtype);
+    const void *in = fsdp_wide_in(&w, logits->data, n);
+    void *out = dlogits != NULL ? fsdp_wide_out(&w, dlogits->data, n) : NULL;
     void *loss =
-        fsdp_alloc(FSDP_MEM_ACTIVATION, rows * fsdp_dtype_size(logits->dtype));
-    fsdp_kernels(logits->dtype)
-        ->cross_entropy(logits->data, target->data, ignore_index, loss, dlogits,
-                        scale, rows, fsdp_op_columns(logits));
-    return loss;
+        fsdp_alloc(FSDP_MEM_ACTIVATION, rows * fsdp_dtype_size(w.compute));
+    w.k->cross_entropy(in, target->data, ignore_index, loss, out, scale, rows,
+                       fsdp_op_columns(logits));
+    double sum = w.k->sum(loss, rows);
+    fsdp_free(loss);
+    fsdp_wide_end(&w);
+    return sum;
 }
 
 static void
@@ -27,8 +31,7 @@ cross_entropy_backward(fsdp_node_t *node)
     size_t count = fsdp_op_count_targets(target, ignore_index);
     double upstream = fsdp_tensor_get(fsdp_node_grad_output(node, 0), 0);
     fsdp_tensor_t *dlogits = fsdp_node_new_grad_input(node, 0);
-    fsdp_free(row_losses(logits, target, ignore_index, dlogits->data,
-                         upstream / (double)count));
+    sum_losses(logits, target, ignore_index, dlogits, upstream / (double)count);
     fsdp_node_set_grad_input(node, 0, dlogits);
 }
 
@@ -42,9 +45,7 @@ fsdp_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *logits,
     fsdp_op_check_targets("cross_entropy", logits, target);
     size_t count = fsdp_op_count_targets(target, ignore_index);
     fsdp_tensor_t *loss = fsdp_op_new_scalar(tape, logits->dtype);
-    void *losses = row_losses(logits, target, ignore_index, NULL, 0);
-    double sum = fsdp_kernels(logits->dtype)->sum(losses, fsdp_op_rows(logits));
-    fsdp_free(losses);
+    double sum = sum_losses(logits, target, ignore_index, NULL, 0);
     fsdp_tensor_set(loss, 0, sum / (double)count);
     fsdp_node_t *node =
         fsdp_tape_record(tape, &cross_entropy_op, fsdp_values2(logits, target),
@@ -65,8 +66,12 @@ squared_error_grad(fsdp_node_t *node, int i)
     double upstream = fsdp_tensor_get(fsdp_node_grad_output(node, 0), 0);
     size_t n = fsdp_tensor_numel(x);
     fsdp_tensor_t *dx = fsdp_node_new_grad_input(node, i);
-    fsdp_kernels(x->dtype)->squared_error(
-        x->data, other->data, 2 * upstream / (double)n, dx->data, n);
+    fsdp_wide_t w = fsdp_wide(x->dtype);
+    const void *left = fsdp_wide_in(&w, x->data, n);
+    const void *right = fsdp_wide_in(&w, other->data, n);
+    w.k->squared_error(left, right, 2 * upstream / (double)n,
+                       fsdp_wide_out(&w, dx->data, n), n);
+    fsdp_wide_end(&w);
     fsdp_node_set_grad_input(node, i, dx);
 }
 
@@ -86,8 +91,11 @@ fsdp_mse_loss(fsdp_tape_t *tape, fsdp_tensor_t *x, fsdp_tensor_t *target)
     fsdp_op_check_alike("mse_loss", x, target);
     size_t n = fsdp_tensor_numel(x);
     fsdp_tensor_t *loss = fsdp_op_new_scalar(tape, x->dtype);
-    double sum = fsdp_kernels(x->dtype)->squared_error(x->data, target->data, 0,
-                                                       NULL, n);
+    fsdp_wide_t w = fsdp_wide(x->dtype);
+    const void *left = fsdp_wide_in(&w, x->data, n);
+    const void *right = fsdp_wide_in(&w, target->data, n);
+    double sum = w.k->squared_error(left, right, 0, NULL, n);
+    fsdp_wide_end(&w);
     fsdp_tensor_set(loss, 0, sum / (double)n);
     fsdp_tape_record(tape, &mse_loss_op, fsdp_values2(x, target), NULL, 0,
                      fsdp_values1(loss), 0);

@@ -4,7 +4,7 @@
 
 #include "fsdp/random.h"
 #include "fsdp/status.h"
-#include "tensor/kernels.h"
+#include "nn/ops_internal.h"
 
 fsdp_parameter_t *
 fsdp_parameter_create(const char *name, fsdp_dtype_t dtype, int ndim,
@@ -187,8 +187,7 @@ add_to(fsdp_tensor_t **sum, fsdp_tensor_t *term)
         *sum = term;
         return;
     }
-    fsdp_kernels(term->dtype)
-        ->accumulate((*sum)->data, term->data, fsdp_tensor_numel(term));
+    fsdp_op_sum(*sum, term, *sum);
     fsdp_tensor_destroy(&term);
 }
 

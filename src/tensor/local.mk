@@ -6,6 +6,7 @@ libfsdp_la_SOURCES += \
     %D%/dropout_words.c %D%/dropout_words.h \
     %D%/element.c \
     %D%/kernels.c %D%/kernels.h \
+    %D%/take_rows.c %D%/take_rows.h \
     %D%/tensor.c \
     %D%/threads/blocks.h \
     %D%/threads/parallel.c %D%/threads/parallel.h

@@ -1,7 +1,5 @@
-#include <string.h>
-
-#include "fsdp/status.h"
 #include "tensor/kernels/entries.h"
+#include "tensor/take_rows.h"
 #include "tensor/threads/blocks.h"
 #include "tensor/threads/parallel.h"
 
@@ -12,33 +10,12 @@ typedef struct lookup {
     size_t rows, channels;
 } lookup_t;
 
-static void
-check_indices(const int32_t *index, size_t rows, size_t table_rows)
-{
-    for (size_t i = 0; i < rows; i++)
-        FSDP_CHECK(index[i] >= 0 && (size_t)index[i] < table_rows,
-                   "embedding index %ld at position %zu, but the table has "
-                   "%zu rows",
-                   (long)index[i], i, table_rows);
-}
-
-static void
-copy_rows(const void *context, size_t begin, size_t end)
-{
-    const lookup_t *l = context;
-    for (size_t i = begin; i < end; i++)
-        memcpy(l->out + i * l->channels,
-               l->in + (size_t)l->index[i] * l->channels,
-               l->channels * sizeof(real_t));
-}
-
 void
 K(embedding)(const int32_t *index, const void *table, void *y, size_t rows,
              size_t table_rows, size_t channels)
 {
-    check_indices(index, rows, table_rows);
-    lookup_t l = {index, table, y, rows, channels};
-    fsdp_parallel_for(rows, fsdp_block_rows(channels), copy_rows, &l);
+    fsdp_take_rows(index, table, y, rows, table_rows,
+                   channels * sizeof(real_t));
 }
 
 /* Threads share out the columns: each goes through all positions in order. */
@@ -61,7 +38,7 @@ void
 K(embedding_backward)(const int32_t *index, const void *dy, void *dtable,
                       size_t rows, size_t table_rows, size_t channels)
 {
-    check_indices(index, rows, table_rows);
+    fsdp_check_rows(index, rows, table_rows);
     lookup_t l = {index, dy, dtable, rows, channels};
     fsdp_parallel_for(channels, COLUMN_BLOCK, add_columns, &l);
 }

@@ -24,7 +24,11 @@
 #include "fsdp/parameter.h"
 #include "fsdp/tape.h"
 /* Floor 3, fsdp: the subject */
+#include "fsdp/events.h"
+#include "fsdp/fsdp_module.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/layout.h"
+#include "fsdp/local.h"
 /* Floor 4, optim and data */
 #include "fsdp/data.h"
 #include "fsdp/optim.h"

@@ -6,11 +6,15 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/comm.h \
     %D%/fsdp/data.h \
     %D%/fsdp/dtype.h \
+    %D%/fsdp/events.h \
     %D%/fsdp/exact_sum.h \
     %D%/fsdp/fault.h \
+    %D%/fsdp/fsdp_module.h \
     %D%/fsdp/fully_shard.h \
     %D%/fsdp/gpt2.h \
     %D%/fsdp/layers.h \
+    %D%/fsdp/layout.h \
+    %D%/fsdp/local.h \
     %D%/fsdp/memory.h \
     %D%/fsdp/mesh.h \
     %D%/fsdp/mlp.h \

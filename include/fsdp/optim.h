@@ -62,7 +62,8 @@ double fsdp_schedule_lr(const fsdp_schedule_t *schedule, long step);
 
 /** The norm over all gradients of the model: p = 1, 2 or INFINITY.  For 1 and 2
  *  the sum is exact and rounded once, so it does not depend on how the model
- *  is cut.  The result is rounded to the gradients' dtype.  Collective. */
+ *  is cut.  The result is rounded to the gradients' dtype.  Collective
+ *  over the world. */
 fsdp_status_t fsdp_grad_norm(fsdp_module_t *model, double norm_type,
                              double *total_norm);
 /** The same, then every gradient times min(1, max_norm / (total + 1e-6)),

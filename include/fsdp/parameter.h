@@ -44,7 +44,8 @@ typedef struct fsdp_parameter {
     fsdp_tensor_t *incoming; /**< during a backward: the sum over uses so far */
     int awaited_uses;        /**< uses whose gradient is still to come        */
     bool data_owned;         /**< unmanaged and made whole                    */
-    struct fsdp_param *fsdp_param; /**< its shards, if managed; borrowed      */
+    struct fsdp_managed *managed; /**< by fully_shard() or FSDP1: see
+                                       local.h; NULL: not.  Borrowed          */
 } fsdp_parameter_t;
 
 /** The caller owns it (a module usually: fsdp_module_add_parameter()). */

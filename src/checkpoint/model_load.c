@@ -71,10 +71,12 @@ static bool
 same_shape(const fsdp_parameter_t *parameter,
            const fsdp_safetensors_entry_t *entry)
 {
+    size_t shape[FSDP_MAX_DIMS];
+    fsdp_parameter_whole_shape(parameter, shape);
     if (parameter->ndim != entry->ndim)
         return false;
     for (int d = 0; d < entry->ndim; d++)
-        if (parameter->shape[d] != entry->shape[d])
+        if (shape[d] != entry->shape[d])
             return false;
     return true;
 }
@@ -84,9 +86,11 @@ wrong_shape(const char *path, const fsdp_parameter_t *parameter,
             const fsdp_safetensors_entry_t *entry)
 {
     char have[SHAPE_TEXT], need[SHAPE_TEXT];
+    size_t whole[FSDP_MAX_DIMS];
     uint64_t shape[FSDP_MAX_DIMS];
+    fsdp_parameter_whole_shape(parameter, whole);
     for (int d = 0; d < parameter->ndim; d++)
-        shape[d] = parameter->shape[d];
+        shape[d] = whole[d];
     format_shape(entry->shape, entry->ndim, have);
     format_shape(shape, parameter->ndim, need);
     return fsdp_error(FSDP_ERR_INPUT,
@@ -170,37 +174,74 @@ check_contents(const char *path, const fsdp_safetensors_t *file,
 
 /* ---- loading ------------------------------------------------------------ */
 
-/* This rank's rows, some elements at a time if they must be converted. */
+/* Elements [begin, begin + count) of a tensor, some at a time if they must be
+ * converted to `dtype`. */
 static fsdp_status_t
-load_parameter(const fsdp_safetensors_t *file, fsdp_parameter_t *parameter)
+read_elements(const fsdp_safetensors_t *file,
+              const fsdp_safetensors_entry_t *entry, size_t begin, size_t count,
+              fsdp_dtype_t dtype, char *out)
 {
     enum { CHUNK = 1 << 16 };
-    bool twice;
-    const fsdp_safetensors_entry_t *entry =
-        find_entry(file, parameter->name, &twice);
-    fsdp_local_t local = fsdp_parameter_local(parameter);
-    size_t begin = local.begin * fsdp_parameter_row_numel(parameter);
-    size_t size = fsdp_dtype_size(parameter->dtype);
     fsdp_status_t status = FSDP_OK;
-
-    if (entry->dtype == parameter->dtype)
-        return fsdp_safetensors_read(file, entry, begin, local.numel,
-                                     local.data);
+    if (entry->dtype == dtype)
+        return fsdp_safetensors_read(file, entry, begin, count, out);
     void *piece =
         fsdp_alloc(FSDP_MEM_OTHER, CHUNK * fsdp_dtype_size(entry->dtype));
-    for (size_t at = 0; at < local.numel && status == FSDP_OK; at += CHUNK) {
-        size_t n = local.numel - at < CHUNK ? local.numel - at : CHUNK;
+    for (size_t at = 0; at < count && status == FSDP_OK; at += CHUNK) {
+        size_t n = count - at < CHUNK ? count - at : CHUNK;
         status = fsdp_safetensors_read(file, entry, begin + at, n, piece);
         if (status == FSDP_OK)
-            fsdp_convert(entry->dtype, piece, parameter->dtype,
-                         (char *)local.data + at * size, n);
+            fsdp_convert(entry->dtype, piece, dtype,
+                         out + at * fsdp_dtype_size(dtype), n);
     }
     fsdp_free(piece);
     return status;
 }
 
+/* This rank's elements, run after run. */
+static fsdp_status_t
+load_parameter(const fsdp_safetensors_t *file, fsdp_parameter_t *parameter)
+{
+    bool twice;
+    const fsdp_safetensors_entry_t *entry =
+        find_entry(file, parameter->name, &twice);
+    fsdp_local_t local = fsdp_parameter_local(parameter);
+    size_t size = fsdp_dtype_size(parameter->dtype);
+    fsdp_status_t status = FSDP_OK;
+    fsdp_run_t run = {0};
+    while (status == FSDP_OK && fsdp_layout_next_run(&local.layout, &run))
+        status =
+            read_elements(file, entry, run.whole, run.count, parameter->dtype,
+                          (char *)local.data + run.local * size);
+    return status;
+}
+
+/* Do two tensors of one type have the same bytes there? */
+static fsdp_status_t
+compare_elements(const fsdp_safetensors_t *file,
+                 const fsdp_safetensors_entry_t *a,
+                 const fsdp_safetensors_entry_t *b, fsdp_run_t run, bool *same)
+{
+    enum { CHUNK = 1 << 14 };
+    size_t size = fsdp_dtype_size(a->dtype);
+    char *two = fsdp_alloc(FSDP_MEM_OTHER, 2 * CHUNK * size);
+    fsdp_status_t status = FSDP_OK;
+    for (size_t at = 0; at < run.count && *same; at += CHUNK) {
+        size_t n = run.count - at < CHUNK ? run.count - at : CHUNK;
+        status = fsdp_safetensors_read(file, a, run.whole + at, n, two);
+        if (status == FSDP_OK)
+            status = fsdp_safetensors_read(file, b, run.whole + at, n,
+                                           two + CHUNK * size);
+        if (status != FSDP_OK)
+            break;
+        *same = memcmp(two, two + CHUNK * size, n * size) == 0;
+    }
+    fsdp_free(two);
+    return status;
+}
+
 /* A head that is tied to the embedding must not differ from it in the file: it
- * would be lost without a word.  Each rank looks at its own rows. */
+ * would be lost without a word.  Each rank looks at its own elements. */
 static fsdp_status_t
 check_tied_head(const char *path, const fsdp_safetensors_t *file,
                 const fsdp_parameter_list_t *list)
@@ -214,19 +255,11 @@ check_tied_head(const char *path, const fsdp_safetensors_t *file,
         return FSDP_OK;
     const fsdp_safetensors_entry_t *wte = find_entry(file, tied->name, &twice);
     fsdp_local_t local = fsdp_parameter_local(tied);
-    size_t row = fsdp_parameter_row_numel(tied);
-    size_t bytes = row * fsdp_dtype_size(wte->dtype);
-    char *two = fsdp_alloc(FSDP_MEM_OTHER, 2 * bytes);
-
+    fsdp_run_t run = {0};
     same = head->dtype == wte->dtype;
-    for (size_t r = 0; r < local.rows && same && status == FSDP_OK; r++) {
-        size_t at = (local.begin + r) * row;
-        status = fsdp_safetensors_read(file, wte, at, row, two);
-        if (status == FSDP_OK)
-            status = fsdp_safetensors_read(file, head, at, row, two + bytes);
-        same = status != FSDP_OK || memcmp(two, two + bytes, bytes) == 0;
-    }
-    fsdp_free(two);
+    while (same && status == FSDP_OK &&
+           fsdp_layout_next_run(&local.layout, &run))
+        status = compare_elements(file, wte, head, run, &same);
     if (!same)
         return fsdp_error(FSDP_ERR_INPUT,
                           "%s: %s differs from %s, but the head of this model "

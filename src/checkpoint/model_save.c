@@ -16,8 +16,10 @@ create_file(const char *path, const fsdp_parameter_list_t *list,
         entries[i].name = p->name;
         entries[i].dtype = p->dtype;
         entries[i].ndim = p->ndim;
+        size_t shape[FSDP_MAX_DIMS];
+        fsdp_parameter_whole_shape(p, shape);
         for (int d = 0; d < p->ndim; d++)
-            entries[i].shape[d] = p->shape[d];
+            entries[i].shape[d] = shape[d];
     }
     fsdp_status_t status = fsdp_safetensors_create(
         path, entries, list->count, metadata, num_metadata, writer);
@@ -25,24 +27,25 @@ create_file(const char *path, const fsdp_parameter_list_t *list,
     return status;
 }
 
-/* A parameter that is not cut is whole on rank 0 already.  `writer` is NULL on
- * the other ranks. */
+/* What is neither cut nor a part is whole on rank 0 already.  `writer` is NULL
+ * on the other ranks. */
 static fsdp_status_t
 save_parameter(fsdp_parameter_t *parameter, fsdp_comm_t *comm,
                fsdp_safetensors_writer_t *writer)
 {
     fsdp_status_t status = FSDP_OK;
     fsdp_local_t local = fsdp_parameter_local(parameter);
-    size_t bytes =
-        fsdp_parameter_numel(parameter) * fsdp_dtype_size(parameter->dtype);
+    size_t bytes = fsdp_layout_whole_numel(&local.layout) *
+                   fsdp_dtype_size(parameter->dtype);
+    bool scattered = local.comm != NULL || local.layout.num_parts > 1;
     void *whole = local.data;
-    if (local.comm != NULL) {
+    if (scattered) {
         whole = writer != NULL ? fsdp_alloc(FSDP_MEM_OTHER, bytes) : NULL;
         fsdp_parameter_gather(parameter, NULL, comm, 0, whole);
     }
     if (writer != NULL)
         status = fsdp_safetensors_append(writer, whole, bytes);
-    if (local.comm != NULL)
+    if (scattered)
         fsdp_free(whole);
     return status;
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "fsdp/fsdp_param_group.h"
+
 static void
 init_sharded_data(fsdp_param_t *param)
 {
@@ -17,6 +19,43 @@ init_sharded_data(fsdp_param_t *param)
         param->sharded_data);
 }
 
+/* ---- what others see ---------------------------------------------------- */
+
+static fsdp_local_t
+local_of(fsdp_parameter_t *parameter)
+{
+    fsdp_param_t *param = fsdp_param_of(parameter);
+    size_t padded = fsdp_param_padded_numel(param);
+    fsdp_layout_t layout = fsdp_layout_whole(parameter);
+    layout.kind = FSDP_LAYOUT_CHUNKS;
+    layout.num_ranks = param->shard.world_size;
+    layout.rank = param->rank;
+    return (fsdp_local_t){
+        .data = param->sharded_data,
+        .grad = fsdp_grad_sum_read(&param->grad, parameter->dtype, padded),
+        .numel = fsdp_layout_numel(&layout),
+        .padded_numel = padded,
+        .layout = layout,
+        .comm = param->group->comm,
+    };
+}
+
+static void
+zero_grad(fsdp_parameter_t *parameter)
+{
+    fsdp_grad_sum_clear(&fsdp_param_of(parameter)->grad);
+}
+
+static const char *
+unit_of(const fsdp_parameter_t *parameter)
+{
+    return fsdp_param_of(parameter)->group->module_fqn;
+}
+
+static const fsdp_manager_t manager = {local_of, zero_grad, unit_of};
+
+/* ---- life --------------------------------------------------------------- */
+
 fsdp_param_t *
 fsdp_param_create(fsdp_parameter_t *parameter, struct fsdp_param_group *group,
                   int rank, int world_size)
@@ -28,7 +67,8 @@ fsdp_param_create(fsdp_parameter_t *parameter, struct fsdp_param_group *group,
         parameter->shape[0], fsdp_parameter_row_numel(parameter), world_size);
     param->rank = rank;
     init_sharded_data(param);
-    parameter->fsdp_param = param;
+    param->managed.manager = &manager;
+    parameter->managed = &param->managed;
     return param;
 }
 
@@ -43,7 +83,7 @@ fsdp_param_destroy(fsdp_param_t **param)
     fsdp_free(p->fault_data);
     fsdp_free(p->fault_grad);
     fsdp_grad_sum_clear(&p->grad);
-    p->parameter->fsdp_param = NULL;
+    p->parameter->managed = NULL;
     fsdp_free(p);
     *param = NULL;
 }

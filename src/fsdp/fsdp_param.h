@@ -9,6 +9,7 @@
 #include "fsdp/grad_sum.h"
 
 typedef struct fsdp_param {
+    fsdp_managed_t managed; /**< so that parameter->managed is this          */
     fsdp_parameter_t *parameter; /**< borrowed                               */
     struct fsdp_param_group *group; /**< borrowed                            */
     fsdp_shard_t shard;
@@ -37,6 +38,13 @@ void fsdp_param_alloc_unsharded(fsdp_param_t *param);
 void fsdp_param_to_unsharded(fsdp_param_t *param);
 /** Frees the gathered one.  PyTorch: FSDPParam.to_sharded(). */
 void fsdp_param_to_sharded(fsdp_param_t *param);
+
+/** The fsdp_param of a parameter that fully_shard() manages. */
+static inline fsdp_param_t *
+fsdp_param_of(const fsdp_parameter_t *parameter)
+{
+    return (fsdp_param_t *)parameter->managed;
+}
 
 /** S_p */
 size_t fsdp_param_padded_numel(const fsdp_param_t *param);

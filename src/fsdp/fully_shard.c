@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fsdp/fsdp_init.h"
+#include "fsdp/fsdp_module.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/memory.h"
 
@@ -46,7 +47,7 @@ check_parameters(fsdp_parameter_t *const *parameters, int count)
 {
     for (int i = 0; i < count; i++) {
         const fsdp_parameter_t *p = parameters[i];
-        if (p->fsdp_param != NULL)
+        if (p->managed != NULL)
             return fsdp_error(FSDP_ERR_USAGE,
                               "parameter %s would be in two groups; put the "
                               "modules that share it under one fully_shard",

@@ -10,4 +10,5 @@ libfsdp_la_SOURCES += \
     %D%/fsdp_state.c %D%/fsdp_state.h \
     %D%/fully_shard.c \
     %D%/grad_sum.c %D%/grad_sum.h \
+    %D%/layout.c \
     %D%/local.c

@@ -108,7 +108,7 @@ const void *
 fsdp_parameter_data(fsdp_parameter_t *parameter)
 {
     if (parameter->data == NULL) {
-        FSDP_CHECK(parameter->fsdp_param == NULL,
+        FSDP_CHECK(parameter->managed == NULL,
                    "parameter %s used while SHARDED: call the module that "
                    "owns it, so that its hooks gather it",
                    parameter->name);

@@ -10,8 +10,8 @@
 #include "optim/parameters.h"
 #include "tensor/kernels.h"
 
-/* The parameters, each rank's part of them, and what is known so far of the
- * elements of one communicator's parameters: a sum, or a maximum. */
+/* The parameters, this rank's part of them, and what is known so far of some of
+ * their elements: a sum, or a maximum. */
 typedef struct grads {
     fsdp_parameter_t **parameter;
     fsdp_local_t *local;
@@ -82,32 +82,41 @@ add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
         fsdp_exact_sum_add_squares_f64(&partial->sum, x, n);
 }
 
-/* Adds this rank's rows of the parameters that are cut over `comm`. */
+/* Is the parameter the same on all ranks, and not to be added up over them? */
+static bool
+is_everywhere(const fsdp_local_t *local)
+{
+    return local->comm == NULL && local->layout.num_parts == 1;
+}
+
+/* Adds this rank's elements: of the parameters that are everywhere, or of the
+ * others, each of which one rank counts. */
 static void
-add_parameters(partial_t *partial, const grads_t *grads,
-               const fsdp_comm_t *comm)
+add_parameters(partial_t *partial, const grads_t *grads, bool everywhere)
 {
     for (size_t i = 0; i < grads->count; i++) {
         const fsdp_local_t *local = &grads->local[i];
-        if (local->comm == comm && local->grad != NULL)
+        if (local->grad != NULL && is_everywhere(local) == everywhere &&
+            (everywhere || local->layout.primary))
             add_elements(partial, grads->norm_type, grads->parameter[i]->dtype,
                          local->grad, local->numel);
     }
 }
 
-/* This rank's part becomes that of all ranks of `comm`. */
+/* This rank's part becomes that of all ranks. */
 static void
-reduce(partial_t *partial, double norm_type, fsdp_comm_t *comm)
+reduce(partial_t *partial, double norm_type)
 {
+    fsdp_comm_t *world = fsdp_comm_world();
     if (fsdp_fault(FSDP_FAULT_LOCAL_NORM))
         return;
     if (isinf(norm_type)) {
-        fsdp_all_reduce(comm, "grad_norm", FSDP_FP64, FSDP_MAX, FSDP_ORDER_TREE,
-                        &partial->max, 1);
+        fsdp_all_reduce(world, "grad_norm", FSDP_FP64, FSDP_MAX,
+                        FSDP_ORDER_TREE, &partial->max, 1);
         return;
     }
     fsdp_exact_sum_carry(&partial->sum);
-    fsdp_all_reduce(comm, "grad_norm", FSDP_INT64, FSDP_SUM, FSDP_ORDER_TREE,
+    fsdp_all_reduce(world, "grad_norm", FSDP_INT64, FSDP_SUM, FSDP_ORDER_TREE,
                     &partial->sum, FSDP_EXACT_WORDS);
 }
 
@@ -119,35 +128,24 @@ merge(partial_t *into, const partial_t *other)
         into->max = other->max;
 }
 
-/* Has a parameter before the i-th the same communicator? */
-static bool
-seen_before(const grads_t *grads, size_t i)
-{
-    for (size_t j = 0; j < i; j++)
-        if (grads->local[j].comm == grads->local[i].comm)
-            return true;
-    return false;
-}
-
-/* What is not cut (comm NULL) is the same on all ranks: it is added on each of
- * them and not reduced, so it counts once.  Empty parts and parameters without
- * a gradient take part in the reduction, as all ranks must. */
+/* What is everywhere is added on each rank and not reduced, so it counts once.
+ * Empty parts and parameters without a gradient take part in the reduction, as
+ * all ranks must. */
 static partial_t
 add_up(const grads_t *grads)
 {
-    partial_t total = {.max = 0}, part;
+    partial_t total = {.max = 0}, scattered = {.max = 0};
     fsdp_exact_sum_clear(&total.sum);
-    for (size_t i = 0; i < grads->count; i++) {
-        fsdp_comm_t *comm = grads->local[i].comm;
-        if (seen_before(grads, i))
-            continue;
-        part.max = 0;
-        fsdp_exact_sum_clear(&part.sum);
-        add_parameters(&part, grads, comm);
-        if (comm != NULL)
-            reduce(&part, grads->norm_type, comm);
-        merge(&total, &part);
-    }
+    fsdp_exact_sum_clear(&scattered.sum);
+    add_parameters(&total, grads, true);
+    bool some = false;
+    for (size_t i = 0; i < grads->count; i++)
+        some |= !is_everywhere(&grads->local[i]);
+    if (!some)
+        return total;
+    add_parameters(&scattered, grads, false);
+    reduce(&scattered, grads->norm_type);
+    merge(&total, &scattered);
     return total;
 }
 

@@ -21,7 +21,7 @@ describe(fsdp_verifier_t *verifier, verified_t *param, fsdp_parameter_t *run)
     fsdp_local_t local = fsdp_parameter_local(run);
     *param = (verified_t){
         .run = run,
-        .managed = run->fsdp_param != NULL,
+        .managed = run->managed != NULL,
         .unit = unit_name(fsdp_parameter_unit(run)),
         .dtype = run->dtype,
         .numel = fsdp_parameter_numel(run),

@@ -88,7 +88,7 @@ has(fsdp_module_t *model, given_fn_t fn)
     size_t count = fsdp_module_parameters(model, list, SPECS);
     for (size_t p = 0; p < count; p++) {
         fsdp_local_t local = fsdp_parameter_local(list[p]);
-        size_t begin = local.begin * fsdp_parameter_row_numel(list[p]);
+        size_t begin = fsdp_layout_begin(&local.layout);
         for (size_t e = 0; e < local.numel; e++) {
             double want = fn(list[p]->name, begin + e);
             if (list[p]->dtype == FSDP_FP64

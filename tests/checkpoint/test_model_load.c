@@ -56,7 +56,7 @@ START_TEST(prefix_in_the_file_only)
         bool good = true;
         for (size_t e = 0; e < local.numel; e++)
             good = good && ((float *)local.data)[e] ==
-                               (float)value("ln_f.bias", local.begin + e);
+                               (float)value("ln_f.bias", fsdp_layout_begin(&local.layout) + e);
         mck_assert(good);
     }
     fsdp_module_destroy(&model);

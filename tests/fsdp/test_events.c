@@ -89,7 +89,7 @@ kind_of(const char *name)
 {
     static const char *const names[] = {"unshard", "wait_for_unshard",
                                         "reshard", "reduce_scatter",
-                                        "post_backward"};
+                                        "all_reduce", "post_backward"};
     for (int k = 0; k < FSDP_EVENT_KINDS; k++)
         if (strcmp(name, names[k]) == 0)
             return k;

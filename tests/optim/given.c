@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "fsdp/fsdp_module.h"
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
 
@@ -144,7 +145,7 @@ given_set(fsdp_module_t *model, given_fn_t value)
     size_t count = fsdp_module_parameters(model, list, 32);
     for (size_t i = 0; i < count; i++) {
         fsdp_local_t local = fsdp_parameter_local(list[i]);
-        size_t begin = local.begin * fsdp_parameter_row_numel(list[i]);
+        size_t begin = fsdp_layout_begin(&local.layout);
         fsdp_tensor_t *rows =
             fsdp_tensor_borrow(list[i]->dtype, 1, &local.numel, local.data);
         for (size_t e = 0; e < local.numel; e++)

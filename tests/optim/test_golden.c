@@ -151,7 +151,7 @@ parameter_is_near(run_t *run, int i)
     bool good = true;
     fsdp_parameter_t *p = fsdp_module_find_parameter(run->model, name);
     fsdp_local_t local = fsdp_parameter_local(p);
-    size_t begin = local.begin * fsdp_parameter_row_numel(p);
+    size_t begin = fsdp_layout_begin(&local.layout);
     for (size_t e = 0; e < local.numel; e++) {
         const magnitude_t *m = &run->size[i][begin + e];
         good &= near("value", name, ((double *)local.data)[e],

@@ -127,7 +127,7 @@ rows_are(const want_t *w, const void *rows, numbers_t whole)
 {
     fsdp_local_t local = fsdp_parameter_local(w->parameter);
     size_t size = fsdp_dtype_size(whole.dtype);
-    size_t begin = local.begin * fsdp_parameter_row_numel(w->parameter);
+    size_t begin = fsdp_layout_begin(&local.layout);
     return memcmp(rows, (const char *)whole.data + begin * size,
                   local.numel * size) == 0;
 }

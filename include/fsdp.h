@@ -18,6 +18,7 @@
 /* Floor 2, nn */
 #include "fsdp/gpt2.h"
 #include "fsdp/layers.h"
+#include "fsdp/llama.h"
 #include "fsdp/mlp.h"
 #include "fsdp/module.h"
 #include "fsdp/ops.h"

@@ -14,6 +14,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/gpt2.h \
     %D%/fsdp/layers.h \
     %D%/fsdp/layout.h \
+    %D%/fsdp/llama.h \
     %D%/fsdp/local.h \
     %D%/fsdp/memory.h \
     %D%/fsdp/mesh.h \

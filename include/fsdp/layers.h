@@ -28,5 +28,8 @@ fsdp_module_t *fsdp_position_embedding_create(const char *name, size_t num,
 /** weight ones, bias zeros, [channels].  nn.LayerNorm. */
 fsdp_module_t *fsdp_layer_norm_create(const char *name, size_t channels,
                                       double eps, fsdp_dtype_t dtype);
+/** weight ones, [channels].  nn.RMSNorm; Hugging Face's LlamaRMSNorm. */
+fsdp_module_t *fsdp_rms_norm_create(const char *name, size_t channels,
+                                    double eps, fsdp_dtype_t dtype);
 
 #endif

@@ -31,9 +31,13 @@ fsdp_tensor_t *fsdp_position_embedding(fsdp_tape_t *tape, fsdp_tensor_t *index,
 fsdp_tensor_t *fsdp_layer_norm(fsdp_tape_t *tape, fsdp_tensor_t *x,
                                fsdp_parameter_t *weight, fsdp_parameter_t *bias,
                                double eps);
+/** x / sqrt(mean(x^2) + eps) * weight[C], each row by itself.  F.rms_norm. */
+fsdp_tensor_t *fsdp_rms_norm(fsdp_tape_t *tape, fsdp_tensor_t *x,
+                             fsdp_parameter_t *weight, double eps);
 fsdp_tensor_t *fsdp_gelu_tanh(fsdp_tape_t *tape, fsdp_tensor_t *x);
 fsdp_tensor_t *fsdp_gelu_erf(fsdp_tape_t *tape, fsdp_tensor_t *x);
 fsdp_tensor_t *fsdp_relu(fsdp_tape_t *tape, fsdp_tensor_t *x);
+fsdp_tensor_t *fsdp_silu(fsdp_tape_t *tape, fsdp_tensor_t *x);
 /** dim 0 counts samples; `layer` tells the masks of one step apart (a hash of
  *  the module's name).  The identity if p is 0 or the tape is not training. */
 fsdp_tensor_t *fsdp_dropout(fsdp_tape_t *tape, fsdp_tensor_t *x, double p,
@@ -41,6 +45,27 @@ fsdp_tensor_t *fsdp_dropout(fsdp_tape_t *tape, fsdp_tensor_t *x, double p,
 /** Causal self-attention of qkv[B, T, 3C] -> [B, T, C]. */
 fsdp_tensor_t *fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv,
                               size_t heads, double dropout, uint32_t layer);
+/** The same of queries q[B, T, H D] and keys and values k, v[B, T, G D], H
+ *  heads and G = kv_heads: query head h reads key head h / (H / G).  ->
+ *  [B, T, H D].  F.scaled_dot_product_attention(enable_gqa=True). */
+fsdp_tensor_t *fsdp_grouped_attention(fsdp_tape_t *tape, fsdp_tensor_t *q,
+                                      fsdp_tensor_t *k, fsdp_tensor_t *v,
+                                      size_t heads, size_t kv_heads,
+                                      double dropout, uint32_t layer);
+/** Cosines and sines [positions, head_dim] of the angles t theta^(-2 i /
+ *  head_dim), of position t and i < head_dim / 2: the cosines of a position,
+ *  then its sines.  In float64 for FSDP_FP64, in float32 for any other type.
+ *  head_dim must be even.  The caller owns it. */
+fsdp_tensor_t *fsdp_rotary_table(fsdp_dtype_t dtype, size_t positions,
+                                 size_t head_dim, double theta);
+/** x[B, T, heads head_dim], position t turned by row t of the table, with the
+ *  halves of a head as pairs.  The table is borrowed until the backward.
+ *  Hugging Face's apply_rotary_pos_emb(). */
+fsdp_tensor_t *fsdp_rotary(fsdp_tape_t *tape, fsdp_tensor_t *x, size_t heads,
+                           const fsdp_tensor_t *table);
+/** a * b, element by element, same shapes. */
+fsdp_tensor_t *fsdp_multiply(fsdp_tape_t *tape, fsdp_tensor_t *a,
+                             fsdp_tensor_t *b);
 /** a + b, same shapes. */
 fsdp_tensor_t *fsdp_add(fsdp_tape_t *tape, fsdp_tensor_t *a, fsdp_tensor_t *b);
 /** x * alpha */

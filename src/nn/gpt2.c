@@ -1,11 +1,11 @@
 #include "fsdp/gpt2.h"
 
 #include "fsdp/layers.h"
+#include "fsdp/ops.h"
 #include "fsdp/status.h"
 #include "nn/gpt2_internal.h"
-#include "nn/ops_internal.h"
+#include "nn/lm_head.h"
 
-enum { ROOT_TRANSFORMER, ROOT_LM_HEAD };
 enum { TRANSFORMER_WTE, TRANSFORMER_WPE, TRANSFORMER_BLOCKS }; /* then ln_f */
 
 /* ---- configuration ------------------------------------------------------ */
@@ -94,62 +94,21 @@ transformer_create(const fsdp_gpt2_config_t *c)
     return m;
 }
 
-/* ---- head --------------------------------------------------------------- */
-
-/* With targets the loss, whose logits are never there all at once. */
-static fsdp_values_t
-head_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
-{
-    fsdp_parameter_t *weight = self->parameter[0];
-    fsdp_tensor_t *x = inputs.tensor[0];
-    if (inputs.count == 1)
-        return fsdp_values1(fsdp_linear(tape, x, weight, NULL));
-    return fsdp_values1(fsdp_linear_cross_entropy(
-        tape, x, weight, inputs.tensor[1], FSDP_IGNORE_INDEX));
-}
-
-/* A tied head has wte's weight under wte's name, as in PyTorch. */
-static fsdp_module_t *
-head_create(const fsdp_gpt2_config_t *c, fsdp_module_t *transformer)
-{
-    fsdp_module_t *m =
-        fsdp_module_create("lm_head", "LMHead", head_forward, NULL, 0);
-    if (c->tie_word_embeddings) {
-        fsdp_module_t *wte = transformer->child[TRANSFORMER_WTE];
-        fsdp_module_tie_parameter(m, wte->parameter[0]);
-    } else {
-        size_t shape[2] = {c->vocab_size, c->n_embd};
-        fsdp_module_add_parameter(
-            m, fsdp_parameter_create("lm_head.weight", c->dtype, 2, shape,
-                                     FSDP_INIT_NORMAL, c->initializer_range,
-                                     c->seed));
-    }
-    return m;
-}
-
 /* ---- the whole ---------------------------------------------------------- */
-
-static fsdp_values_t
-gpt2_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
-{
-    fsdp_module_t *head = self->child[ROOT_LM_HEAD];
-    fsdp_tensor_t *x = fsdp_module_call1(self->child[ROOT_TRANSFORMER], tape,
-                                         inputs.tensor[0]);
-    if (inputs.count == 1)
-        return fsdp_module_call(head, tape,
-                                fsdp_values1(fsdp_op_last_position(tape, x)));
-    return fsdp_module_call(head, tape, fsdp_values2(x, inputs.tensor[1]));
-}
 
 fsdp_module_t *
 fsdp_gpt2_create(const fsdp_gpt2_config_t *config)
 {
     fsdp_gpt2_config_t c = fill_defaults(*config);
-    fsdp_module_t *root =
-        fsdp_module_create("", "GPT2LMHeadModel", gpt2_forward, &c, sizeof c);
+    fsdp_module_t *root = fsdp_module_create("", "GPT2LMHeadModel",
+                                             fsdp_lm_forward, &c, sizeof c);
     fsdp_module_t *transformer =
         fsdp_module_add_child(root, transformer_create(&c));
-    fsdp_module_add_child(root, head_create(&c, transformer));
+    fsdp_parameter_t *wte = transformer->child[TRANSFORMER_WTE]->parameter[0];
+    fsdp_module_add_child(
+        root,
+        fsdp_lm_head_create(c.tie_word_embeddings ? wte : NULL, c.vocab_size,
+                            c.n_embd, c.initializer_range, c.dtype, c.seed));
     return root;
 }
 
@@ -164,7 +123,7 @@ fsdp_gpt2_block(fsdp_module_t *gpt2, int i)
 {
     size_t layers = fsdp_gpt2_get_config(gpt2)->n_layer;
     FSDP_CHECK(i >= 0 && (size_t)i < layers, "block %d of %zu", i, layers);
-    return gpt2->child[ROOT_TRANSFORMER]->child[TRANSFORMER_BLOCKS + i];
+    return gpt2->child[FSDP_LM_BODY]->child[TRANSFORMER_BLOCKS + i];
 }
 
 fsdp_tensor_t *

@@ -127,3 +127,23 @@ fsdp_layer_norm_create(const char *name, size_t channels, double eps,
     add_parameter(m, "bias", dtype, 1, &channels, FSDP_INIT_ZEROS, 0, 0);
     return m;
 }
+
+/* ---- RMSNorm ------------------------------------------------------------ */
+
+static fsdp_values_t
+rms_norm_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    const double *eps = self->config;
+    return fsdp_values1(
+        fsdp_rms_norm(tape, inputs.tensor[0], self->parameter[0], *eps));
+}
+
+fsdp_module_t *
+fsdp_rms_norm_create(const char *name, size_t channels, double eps,
+                     fsdp_dtype_t dtype)
+{
+    fsdp_module_t *m =
+        fsdp_module_create(name, "RMSNorm", rms_norm_forward, &eps, sizeof eps);
+    add_parameter(m, "weight", dtype, 1, &channels, FSDP_INIT_ONES, 0, 0);
+    return m;
+}

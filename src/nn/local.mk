@@ -5,6 +5,10 @@ libfsdp_la_SOURCES += \
     %D%/gpt2.c %D%/gpt2_internal.h \
     %D%/gpt2_block.c \
     %D%/layers.c \
+    %D%/llama.c %D%/llama_internal.h \
+    %D%/llama_block.c \
+    %D%/llama_rotary.c \
+    %D%/lm_head.c %D%/lm_head.h \
     %D%/mlp.c \
     %D%/module.c \
     %D%/ops_activation.c \
@@ -13,11 +17,15 @@ libfsdp_la_SOURCES += \
     %D%/ops_common.c \
     %D%/ops_dropout.c \
     %D%/ops_embedding.c \
+    %D%/ops_grouped_attention.c \
     %D%/ops_head.c \
     %D%/ops_internal.h \
     %D%/ops_linear.c \
     %D%/ops_loss.c \
+    %D%/ops_multiply.c \
     %D%/ops_norm.c \
+    %D%/ops_rms_norm.c \
+    %D%/ops_rotary.c \
     %D%/ops_wide.c \
     %D%/parameter.c \
     %D%/tape.c %D%/tape_internal.h

@@ -1,7 +1,7 @@
 #include "nn/ops_internal.h"
 
 /* An operator's pair of kernels. */
-typedef enum which { GELU_TANH, GELU_ERF, RELU } which_t;
+typedef enum which { GELU_TANH, GELU_ERF, SILU, RELU } which_t;
 
 static void
 compute(which_t which, const fsdp_tensor_t *x, fsdp_tensor_t *y)
@@ -14,6 +14,8 @@ compute(which_t which, const fsdp_tensor_t *x, fsdp_tensor_t *y)
         w.k->gelu_tanh(in, out, n);
     else if (which == GELU_ERF)
         w.k->gelu_erf(in, out, n);
+    else if (which == SILU)
+        w.k->silu(in, out, n);
     else
         w.k->relu(in, out, n);
     fsdp_wide_end(&w);
@@ -42,6 +44,8 @@ backward(fsdp_node_t *node, which_t which, const fsdp_tensor_t *at)
         w.k->gelu_tanh_backward(in, dy, out, n);
     else if (which == GELU_ERF)
         w.k->gelu_erf_backward(in, dy, out, n);
+    else if (which == SILU)
+        w.k->silu_backward(in, dy, out, n);
     else
         w.k->relu_backward(in, dy, out, n);
     fsdp_wide_end(&w);
@@ -61,6 +65,12 @@ gelu_erf_backward(fsdp_node_t *node)
 }
 
 static void
+silu_backward(fsdp_node_t *node)
+{
+    backward(node, SILU, fsdp_node_input(node, 0));
+}
+
+static void
 relu_backward(fsdp_node_t *node)
 {
     backward(node, RELU, fsdp_node_output(node, 0));
@@ -68,6 +78,7 @@ relu_backward(fsdp_node_t *node)
 
 static const fsdp_op_t gelu_tanh_op = {"gelu_tanh", gelu_tanh_backward, NULL};
 static const fsdp_op_t gelu_erf_op = {"gelu_erf", gelu_erf_backward, NULL};
+static const fsdp_op_t silu_op = {"silu", silu_backward, NULL};
 static const fsdp_op_t relu_op = {"relu", relu_backward, NULL};
 
 fsdp_tensor_t *
@@ -80,6 +91,12 @@ fsdp_tensor_t *
 fsdp_gelu_erf(fsdp_tape_t *tape, fsdp_tensor_t *x)
 {
     return forward(tape, &gelu_erf_op, GELU_ERF, x);
+}
+
+fsdp_tensor_t *
+fsdp_silu(fsdp_tape_t *tape, fsdp_tensor_t *x)
+{
+    return forward(tape, &silu_op, SILU, x);
 }
 
 fsdp_tensor_t *

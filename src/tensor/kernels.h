@@ -7,8 +7,8 @@
  *  shape (C3), and a sum runs in an order fixed by the shape alone.
  *  A row's results do not depend on the rows beside it, unless it says so.
  *
- *  Letters: B samples, T positions, C channels, H heads, D = C / H, V
- *  vocabulary, N rows (B T), I inputs, O outputs.  Row-major throughout.
+ *  Letters: B samples, T positions, C channels, H heads, G key heads, D = C / H,
+ *  V vocabulary, N rows (B T), I inputs, O outputs.  Row-major throughout.
  */
 #ifndef FSDP_TENSOR_KERNELS_H
 #define FSDP_TENSOR_KERNELS_H
@@ -34,6 +34,7 @@ typedef struct fsdp_dropout_key {
 
 typedef struct fsdp_attention_shape {
     size_t batch, positions, channels, heads; /**< B, T, C, H; H divides C */
+    size_t kv_heads; /**< G, a divisor of H; 0: as many as H */
 } fsdp_attention_shape_t;
 
 typedef struct fsdp_kernels {
@@ -60,6 +61,9 @@ typedef struct fsdp_kernels {
     void (*gelu_erf)(const void *x, void *y, size_t n);
     void (*gelu_erf_backward)(const void *x, const void *dy, void *dx,
                               size_t n);
+    void (*multiply)(const void *a, const void *b, void *y, size_t n);
+    void (*silu)(const void *x, void *y, size_t n); /**< x / (1 + exp(-x)) */
+    void (*silu_backward)(const void *x, const void *dy, void *dx, size_t n);
     void (*relu)(const void *x, void *y, size_t n);
     /** dx = y > 0 ? dy : 0, where y is the output (or the input) */
     void (*relu_backward)(const void *y, const void *dy, void *dx, size_t n);
@@ -94,6 +98,16 @@ typedef struct fsdp_kernels {
                                 const void *dy, void *dx, void *dweight,
                                 void *dbias, size_t rows, size_t channels);
 
+    /** y = x rstd weight, rstd = 1 / sqrt(mean(x^2) + eps), which [N] is kept
+     *  for the backward */
+    void (*rms_norm)(const void *x, const void *weight, void *y, void *rstd,
+                     size_t rows, size_t channels, double eps);
+    /** dweight [C] is written, a sum over rows in an order fixed by N; it may be
+     *  NULL */
+    void (*rms_norm_backward)(const void *x, const void *weight,
+                              const void *rstd, const void *dy, void *dx,
+                              void *dweight, size_t rows, size_t channels);
+
     /** Causal self-attention of packed qkv[B,T,3C] (q, k, v one after another,
      *  head h in columns h D .. h D + D - 1 of each), scale 1/sqrt(D):
      *  out[B,T,C], lse[B,H,T] (log of the sum of exponentials, for the
@@ -105,6 +119,24 @@ typedef struct fsdp_kernels {
                                const void *out, const void *lse,
                                const void *dout, void *dqkv,
                                const fsdp_dropout_key_t *dropout);
+    /** The same of q[B,T,C] and k, v[B,T,G D], where H / G query heads after
+     *  one another read one key head. */
+    void (*grouped_attention)(fsdp_attention_shape_t shape, const void *q,
+                              const void *k, const void *v, void *out,
+                              void *lse, const fsdp_dropout_key_t *dropout);
+    void (*grouped_attention_backward)(fsdp_attention_shape_t shape,
+                                       const void *q, const void *k,
+                                       const void *v, const void *out,
+                                       const void *lse, const void *dout,
+                                       void *dq, void *dk, void *dv,
+                                       const fsdp_dropout_key_t *dropout);
+
+    /** x[N,C] of H heads, row r at position r % T: of each head, column i of
+     *  its first half and of its second are turned by the angle of (position,
+     *  i), backwards if `inverse`.  table[P,D], P >= T: the cosines of the D/2
+     *  angles of a position, then their sines.  D is even; y may be x. */
+    void (*rotary)(const void *x, const void *table, void *y, size_t rows,
+                   size_t positions, size_t heads, size_t depth, bool inverse);
 
     /** loss[i] = lse(logits_i) - logits_i[target_i], 0 where target_i is
      *  `ignore_index`; dlogits = (softmax - onehot) * scale, 0 rows where

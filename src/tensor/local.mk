@@ -30,7 +30,10 @@ FSDP_KERNEL_SOURCES = \
     %D%/kernels/layer_norm.c \
     %D%/kernels/optimizers.c \
     %D%/kernels/real.h \
+    %D%/kernels/rms_norm.c \
+    %D%/kernels/rotary.c \
     %D%/kernels/rows.c \
+    %D%/kernels/silu.c \
     %D%/kernels/sums.c \
     %D%/kernels/table.c
 

@@ -5,7 +5,7 @@
                                const nn_slot_t *s, fsdp_tensor_t *integers)
 #define UNUSED_INTEGERS ((void)c, (void)integers)
 
-enum { DROPOUT_LAYER = 12345, HEADS = 3 };
+enum { DROPOUT_LAYER = 12345, HEADS = 3, GROUPED_HEADS = 6, KV_HEADS = 2 };
 
 BUILD(linear)
 {
@@ -71,6 +71,54 @@ BUILD(attention_dropout)
 {
     UNUSED_INTEGERS;
     return fsdp_attention(tape, s[0].x, HEADS, 0.25, DROPOUT_LAYER);
+}
+
+BUILD(rms_norm)
+{
+    UNUSED_INTEGERS;
+    return fsdp_rms_norm(tape, s[0].x, s[1].p, 1e-6);
+}
+
+BUILD(silu)
+{
+    UNUSED_INTEGERS;
+    return fsdp_silu(tape, s[0].x);
+}
+
+BUILD(multiply)
+{
+    UNUSED_INTEGERS;
+    return fsdp_multiply(tape, s[0].x, s[1].x);
+}
+
+BUILD(squared)
+{
+    UNUSED_INTEGERS;
+    return fsdp_multiply(tape, s[0].x, s[0].x);
+}
+
+/* x is [B, T, 2 D]; the table is longer than the sequence. */
+BUILD(rotary)
+{
+    UNUSED_INTEGERS;
+    const size_t *shape = s[0].x->shape;
+    fsdp_tensor_t *table =
+        fsdp_rotary_table(s[0].x->dtype, shape[1] + 2, shape[2] / 2, 10000);
+    return fsdp_rotary(tape, s[0].x, 2, fsdp_tape_adopt(tape, table));
+}
+
+BUILD(grouped_attention)
+{
+    UNUSED_INTEGERS;
+    return fsdp_grouped_attention(tape, s[0].x, s[1].x, s[2].x, GROUPED_HEADS,
+                                  KV_HEADS, 0, 0);
+}
+
+BUILD(grouped_attention_dropout)
+{
+    UNUSED_INTEGERS;
+    return fsdp_grouped_attention(tape, s[0].x, s[1].x, s[2].x, GROUPED_HEADS,
+                                  KV_HEADS, 0.25, DROPOUT_LAYER);
 }
 
 BUILD(residual)
@@ -168,6 +216,24 @@ const nn_case_t nn_operators[] = {
     {.name = "attention_dropout",
      .build = attention_dropout,
      .array = {X("qkv", 3, 2, 7, 45)}},
+    {.name = "rms_norm",
+     .build = rms_norm,
+     .array = {X("x", 3, 2, 3, 7), P("weight", 1, 7)}},
+    {.name = "rms_norm_hard",
+     .build = rms_norm,
+     .array = {X("x", 2, 4, 9), P("weight", 1, 9)}},
+    {.name = "silu", .build = silu, .array = {X("x", 2, 2, 24)}},
+    {.name = "multiply",
+     .build = multiply,
+     .array = {X("x", 2, 3, 5), X("y", 2, 3, 5)}},
+    {.name = "squared", .build = squared, .array = {X("x", 2, 3, 5)}},
+    {.name = "rotary", .build = rotary, .array = {X("x", 3, 2, 5, 12)}},
+    {.name = "grouped_attention",
+     .build = grouped_attention,
+     .array = {X("q", 3, 2, 7, 24), X("k", 3, 2, 7, 8), X("v", 3, 2, 7, 8)}},
+    {.name = "grouped_attention_dropout",
+     .build = grouped_attention_dropout,
+     .array = {X("q", 3, 2, 7, 24), X("k", 3, 2, 7, 8), X("v", 3, 2, 7, 8)}},
     {.name = "residual",
      .build = residual,
      .array = {X("x", 2, 3, 5), X("y", 2, 3, 5)}},

@@ -4,6 +4,7 @@
 
 #include "fsdp/gpt2.h"
 #include "fsdp/layers.h"
+#include "fsdp/llama.h"
 #include "fsdp/mlp.h"
 #include "nn/differences.h"
 #include "nn/nn_case.h"
@@ -204,6 +205,8 @@ START_TEST(layers)
                            loss_of_numbers));
     ck_assert(check_module(fsdp_layer_norm_create("m", 6, 1e-5, FSDP_FP64),
                            loss_of_numbers));
+    ck_assert(check_module(fsdp_rms_norm_create("m", 6, 1e-6, FSDP_FP64),
+                           loss_of_numbers));
     ck_assert(check_module(fsdp_embedding_create("m", 7, 3, 1, FSDP_FP64, 1),
                            loss_of_tokens));
     ck_assert(
@@ -268,6 +271,51 @@ START_TEST(gpt2)
 }
 END_TEST
 
+static fsdp_tensor_t *
+loss_of_llama(subject_t *s, fsdp_tape_t *tape)
+{
+    fsdp_tensor_t *x = nn_int32(tape, 2, two_by_five, tokens);
+    fsdp_tensor_t *y = nn_int32(tape, 2, two_by_five, targets);
+    return fsdp_llama_loss(tape, s->module, x, y);
+}
+
+static fsdp_tensor_t *
+last_logits_of_llama(subject_t *s, fsdp_tape_t *tape)
+{
+    fsdp_tensor_t *x = nn_int32(tape, 2, two_by_five, tokens);
+    return nn_weighted_sum(tape, fsdp_llama_logits(tape, s->module, x), weight);
+}
+
+static fsdp_llama_config_t
+small_llama(void)
+{
+    fsdp_llama_config_t config = fsdp_llama_config_default();
+    config.num_hidden_layers = 2;
+    config.num_attention_heads = 4;
+    config.num_key_value_heads = 2;
+    config.hidden_size = 8;
+    config.intermediate_size = 5;
+    config.vocab_size = 7;
+    config.max_position_embeddings = 6;
+    config.dtype = FSDP_FP64;
+    return config;
+}
+
+/* Then tied, with all biases, heads wider than width / heads, and dropout. */
+START_TEST(llama)
+{
+    fsdp_llama_config_t config = small_llama();
+    ck_assert(check_module(fsdp_llama_create(&config), loss_of_llama));
+    ck_assert(check_module(fsdp_llama_create(&config), last_logits_of_llama));
+    config.tie_word_embeddings = true;
+    config.attention_bias = config.mlp_bias = true;
+    config.head_dim = 4;
+    config.num_key_value_heads = 1;
+    config.attention_dropout = 0.25;
+    ck_assert(check_module(fsdp_llama_create(&config), loss_of_llama));
+}
+END_TEST
+
 int
 main(int argc, char **argv)
 {
@@ -279,5 +327,6 @@ main(int argc, char **argv)
     tcase_add_test(tcase, layers);
     tcase_add_test(tcase, mlp);
     tcase_add_test(tcase, gpt2);
+    tcase_add_test(tcase, llama);
     return mck_run(argc, argv, suite);
 }

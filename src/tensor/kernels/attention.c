@@ -14,7 +14,7 @@
 
 typedef struct forward {
     attention_t a;
-    const real_t *qkv;
+    const real_t *q, *k, *v;
     real_t *out, *lse;
     real_t *scratch;
     size_t scratch_numel; /* of one thread */
@@ -114,17 +114,19 @@ forward_panel(const attention_t *a, const attention_place_t *place,
 }
 
 static void
-forward_tile(const attention_t *a, const attention_place_t *place,
-             const workspace_t *w, size_t queries, const real_t *qkv)
+forward_tile(const forward_t *o, const attention_place_t *place,
+             const workspace_t *w, size_t queries)
 {
-    const real_t *k = qkv + place->key * a->row + a->channels;
+    const attention_t *a = &o->a;
+    size_t row = place->sample * a->positions + place->key;
+    size_t at = row * a->kv_row + place->head / a->group * a->depth;
     size_t keys = attention_keys(a, place, TILE / PANEL - 1);
-    attention_pack(k + a->channels, a->row, keys, a->depth, 1, w->values,
+    attention_pack(o->v + at, a->kv_row, keys, a->depth, 1, w->values,
                    a->depth);
     if (a->dropout != NULL)
         attention_dropout(a, place, w->factor);
     for (size_t p = 0; p * PANEL < queries; p++)
-        forward_panel(a, place, w, k, p);
+        forward_panel(a, place, w, o->k + at, p);
 }
 
 FSDP_CLONES static void
@@ -150,10 +152,9 @@ forward_queries(const forward_t *o, size_t index)
     size_t queries = left < TILE ? left : TILE;
     size_t row = place.sample * a->positions + place.query;
     size_t column = place.head * a->depth;
-    const real_t *qkv = o->qkv + place.sample * a->positions * a->row + column;
     workspace_t w = workspace(o);
 
-    attention_transpose(o->qkv + row * a->row + column, a->row, queries,
+    attention_transpose(o->q + row * a->q_row + column, a->q_row, queries,
                         a->depth, a->scale, w.queries);
     memset(w.result, 0, a->depth * TILE * sizeof *w.result);
     for (size_t i = 0; i < TILE; i++) {
@@ -161,7 +162,7 @@ forward_queries(const forward_t *o, size_t index)
         w.sum[i] = 0;
     }
     for (; place.key <= place.query; place.key += TILE)
-        forward_tile(a, &place, &w, queries, qkv);
+        forward_tile(o, &place, &w, queries);
     finish(&w, queries,
            o->lse + (place.sample * a->heads + place.head) * a->positions +
                place.query);
@@ -176,19 +177,42 @@ forward_blocks(const void *context, size_t begin, size_t end)
         forward_queries(context, index);
 }
 
+static void
+forward_all(forward_t *o)
+{
+    const attention_t *a = &o->a;
+    size_t tiles = (a->positions + TILE - 1) / TILE;
+    size_t threads = (size_t)fsdp_get_num_threads();
+    o->scratch_numel = workspace_numel(a);
+    o->scratch = fsdp_alloc(FSDP_MEM_ACTIVATION,
+                            threads * o->scratch_numel * sizeof(real_t));
+    fsdp_parallel_for(a->batch * a->heads * tiles, 1, forward_blocks, o);
+    fsdp_free(o->scratch);
+}
+
 void
 K(attention)(fsdp_attention_shape_t shape, const void *qkv, void *out,
              void *lse, const fsdp_dropout_key_t *dropout)
 {
-    forward_t o = {.a = attention_describe(shape, dropout),
-                   .qkv = qkv,
+    forward_t o = {.a = attention_packed(shape, dropout),
+                   .q = qkv,
                    .out = out,
                    .lse = lse};
-    size_t tiles = (shape.positions + TILE - 1) / TILE;
-    size_t threads = (size_t)fsdp_get_num_threads();
-    o.scratch_numel = workspace_numel(&o.a);
-    o.scratch = fsdp_alloc(FSDP_MEM_ACTIVATION,
-                           threads * o.scratch_numel * sizeof(real_t));
-    fsdp_parallel_for(shape.batch * shape.heads * tiles, 1, forward_blocks, &o);
-    fsdp_free(o.scratch);
+    o.k = o.q + o.a.channels;
+    o.v = o.k + o.a.channels;
+    forward_all(&o);
+}
+
+void
+K(grouped_attention)(fsdp_attention_shape_t shape, const void *q, const void *k,
+                     const void *v, void *out, void *lse,
+                     const fsdp_dropout_key_t *dropout)
+{
+    forward_t o = {.a = attention_describe(shape, dropout),
+                   .q = q,
+                   .k = k,
+                   .v = v,
+                   .out = out,
+                   .lse = lse};
+    forward_all(&o);
 }

@@ -11,13 +11,14 @@
  *     dV_j = sum over i of P F dout_i       dP = F (dout_i v_j)
  *     dS   = P (dP - Delta_i)
  *     dQ_i = scale sum over j of dS k_j     dK_j = sum over i of dS scale q_i
- * P is computed again from the forward's lse.  A head of a sample is one item
- * of work: queries add to the same dK and dV, always in ascending order. */
+ * P is computed again from the forward's lse.  A key head of a sample is one
+ * item of work: the queries of all heads that read it add to the same dK and
+ * dV, always head after head, in ascending order. */
 
 typedef struct backward {
     attention_t a;
-    const real_t *qkv, *out, *lse, *dout;
-    real_t *dqkv;
+    const real_t *q, *k, *v, *out, *lse, *dout;
+    real_t *dq, *dk, *dv;
     real_t *scratch;
     size_t padded;        /* D, made a multiple of PANEL */
     size_t scratch_numel; /* of one thread */
@@ -106,13 +107,14 @@ dropped_gradients(size_t keys, const real_t *restrict lse,
 /* P and dS of a panel of queries, and its share of dQ. */
 static void
 backward_panel(const attention_t *a, const attention_place_t *place,
-               const workspace_t *w, const real_t *k, size_t panel)
+               const workspace_t *w, const real_t *k, const real_t *v,
+               size_t panel)
 {
     size_t at = panel * PANEL, keys = attention_keys(a, place, panel);
     real_t *tile = w->tile + at, *dtile = w->dtile + at;
     attention_dots(a, keys, k, w->queries + at, tile);
     attention_mask(place, panel, keys, tile);
-    attention_dots(a, keys, k + a->channels, w->dout + at, dtile);
+    attention_dots(a, keys, v, w->dout + at, dtile);
     if (a->dropout == NULL)
         gradients(keys, w->lse + at, w->delta + at, tile, dtile);
     else
@@ -138,8 +140,8 @@ add_rows(const backward_t *o, const real_t *tile, const real_t *rows,
             .a_term = 1,
             .b = rows + first_query * o->padded + d,
             .b_term = o->padded,
-            .c = to + first * o->a.row + d,
-            .c_row = o->a.row,
+            .c = to + first * o->a.kv_row + d,
+            .c_row = o->a.kv_row,
             .width = depth - d < PANEL ? depth - d : PANEL,
             .add = add,
         };
@@ -147,23 +149,24 @@ add_rows(const backward_t *o, const real_t *tile, const real_t *rows,
     }
 }
 
-/* The tile's share of dK and dV, rows from `dk` on.  The tile on the diagonal
- * is the first that adds to its keys; there, keys are taken a panel at a time,
- * since queries before that panel do not meet them. */
+/* The tile's share of dK and dV, which begin at `at`.  The tile on the diagonal
+ * of the group's first head is the first that adds to its keys.  On a diagonal
+ * keys are taken a panel at a time, since queries before that panel do not meet
+ * them. */
 static void
 add_key_gradients(const backward_t *o, const attention_place_t *place,
-                  const workspace_t *w, size_t queries, real_t *dk)
+                  const workspace_t *w, size_t queries, size_t at)
 {
     bool diagonal = place->key == place->query;
+    bool add = !diagonal || place->head % o->a.group != 0;
     size_t keys = diagonal ? queries : TILE, step = diagonal ? PANEL : TILE;
-    real_t *dv = dk + o->a.channels;
     for (size_t j = 0; j < keys; j += step) {
         size_t count = keys - j < step ? keys - j : step;
         size_t first_query = diagonal ? j : 0;
-        add_rows(o, w->tile, w->dout_rows, j, count, first_query, queries,
-                 !diagonal, dv);
+        add_rows(o, w->tile, w->dout_rows, j, count, first_query, queries, add,
+                 o->dv + at);
         add_rows(o, w->dtile, w->query_rows, j, count, first_query, queries,
-                 !diagonal, dk);
+                 add, o->dk + at);
     }
 }
 
@@ -173,14 +176,14 @@ backward_tile(const backward_t *o, const attention_place_t *place,
 {
     const attention_t *a = &o->a;
     size_t row = place->sample * a->positions + place->key;
-    size_t at = row * a->row + a->channels + place->head * a->depth;
+    size_t at = row * a->kv_row + place->head / a->group * a->depth;
     size_t keys = attention_keys(a, place, TILE / PANEL - 1);
-    attention_pack(o->qkv + at, a->row, keys, a->depth, 1, w->keys, a->depth);
+    attention_pack(o->k + at, a->kv_row, keys, a->depth, 1, w->keys, a->depth);
     if (a->dropout != NULL)
         attention_dropout(a, place, w->factor);
     for (size_t p = 0; p * PANEL < queries; p++)
-        backward_panel(a, place, w, o->qkv + at, p);
-    add_key_gradients(o, place, w, queries, o->dqkv + at);
+        backward_panel(a, place, w, o->k + at, o->v + at, p);
+    add_key_gradients(o, place, w, queries, at);
 }
 
 /* sum[i] = sum over d of x[i][d] y[i][d], rows `stride` apart */
@@ -210,14 +213,14 @@ load_queries(const backward_t *o, const attention_place_t *place,
     const attention_t *a = &o->a;
     size_t row = place->sample * a->positions + place->query;
     size_t column = place->head * a->depth;
-    const real_t *q = o->qkv + row * a->row + column;
+    const real_t *q = o->q + row * a->q_row + column;
     const real_t *dout = o->dout + row * a->channels + column;
     const real_t *lse =
         o->lse + (place->sample * a->heads + place->head) * a->positions +
         place->query;
 
-    attention_transpose(q, a->row, queries, a->depth, a->scale, w->queries);
-    attention_pack(q, a->row, queries, a->depth, a->scale, w->query_rows,
+    attention_transpose(q, a->q_row, queries, a->depth, a->scale, w->queries);
+    attention_pack(q, a->q_row, queries, a->depth, a->scale, w->query_rows,
                    o->padded);
     attention_transpose(dout, a->channels, queries, a->depth, 1, w->dout);
     attention_pack(dout, a->channels, queries, a->depth, 1, w->dout_rows,
@@ -231,11 +234,10 @@ load_queries(const backward_t *o, const attention_place_t *place,
 }
 
 static void
-backward_head(const backward_t *o, size_t index)
+backward_head(const backward_t *o, size_t sample, size_t head)
 {
     const attention_t *a = &o->a;
-    attention_place_t place = {.sample = index / a->heads,
-                               .head = index % a->heads};
+    attention_place_t place = {.sample = sample, .head = head};
     workspace_t w = workspace(o);
     for (size_t i = 0; i < TILE; i++)
         w.scale[i] = a->scale;
@@ -247,16 +249,31 @@ backward_head(const backward_t *o, size_t index)
         for (place.key = 0; place.key <= place.query; place.key += TILE)
             backward_tile(o, &place, &w, queries);
         attention_untranspose(w.dqueries, w.scale, queries, a->depth,
-                              o->dqkv + row * a->row + place.head * a->depth,
-                              a->row);
+                              o->dq + row * a->q_row + head * a->depth,
+                              a->q_row);
     }
 }
 
 static void
 backward_blocks(const void *context, size_t begin, size_t end)
 {
+    const backward_t *o = context;
+    size_t kv_heads = o->a.kv_heads, group = o->a.group;
     for (size_t index = begin; index < end; index++)
-        backward_head(context, index);
+        for (size_t h = 0; h < group; h++)
+            backward_head(o, index / kv_heads, index % kv_heads * group + h);
+}
+
+static void
+backward_all(backward_t *o)
+{
+    size_t threads = (size_t)fsdp_get_num_threads();
+    o->padded = (o->a.depth + PANEL - 1) / PANEL * PANEL;
+    o->scratch_numel = workspace_numel(o);
+    o->scratch = fsdp_alloc(FSDP_MEM_ACTIVATION,
+                            threads * o->scratch_numel * sizeof(real_t));
+    fsdp_parallel_for(o->a.batch * o->a.kv_heads, 1, backward_blocks, o);
+    fsdp_free(o->scratch);
 }
 
 void
@@ -264,17 +281,35 @@ K(attention_backward)(fsdp_attention_shape_t shape, const void *qkv,
                       const void *out, const void *lse, const void *dout,
                       void *dqkv, const fsdp_dropout_key_t *dropout)
 {
-    backward_t o = {.a = attention_describe(shape, dropout),
-                    .qkv = qkv,
+    backward_t o = {.a = attention_packed(shape, dropout),
+                    .q = qkv,
                     .out = out,
                     .lse = lse,
                     .dout = dout,
-                    .dqkv = dqkv};
-    size_t threads = (size_t)fsdp_get_num_threads();
-    o.padded = (o.a.depth + PANEL - 1) / PANEL * PANEL;
-    o.scratch_numel = workspace_numel(&o);
-    o.scratch = fsdp_alloc(FSDP_MEM_ACTIVATION,
-                           threads * o.scratch_numel * sizeof(real_t));
-    fsdp_parallel_for(shape.batch * shape.heads, 1, backward_blocks, &o);
-    fsdp_free(o.scratch);
+                    .dq = dqkv};
+    o.k = o.q + o.a.channels;
+    o.v = o.k + o.a.channels;
+    o.dk = o.dq + o.a.channels;
+    o.dv = o.dk + o.a.channels;
+    backward_all(&o);
+}
+
+void
+K(grouped_attention_backward)(fsdp_attention_shape_t shape, const void *q,
+                              const void *k, const void *v, const void *out,
+                              const void *lse, const void *dout, void *dq,
+                              void *dk, void *dv,
+                              const fsdp_dropout_key_t *dropout)
+{
+    backward_t o = {.a = attention_describe(shape, dropout),
+                    .q = q,
+                    .k = k,
+                    .v = v,
+                    .out = out,
+                    .lse = lse,
+                    .dout = dout,
+                    .dq = dq,
+                    .dk = dk,
+                    .dv = dv};
+    backward_all(&o);
 }

@@ -96,7 +96,7 @@ attention_dots(const attention_t *a, size_t keys, const real_t *rows,
         .rows = keys,
         .terms = a->depth,
         .a = rows,
-        .a_row = a->row,
+        .a_row = a->kv_row,
         .a_term = 1,
         .b = columns,
         .b_term = TILE,
@@ -169,6 +169,10 @@ attention_describe(fsdp_attention_shape_t shape,
     FSDP_CHECK(shape.heads > 0 && shape.channels % shape.heads == 0,
                "%zu heads do not divide %zu channels", shape.heads,
                shape.channels);
+    size_t kv_heads = shape.kv_heads > 0 ? shape.kv_heads : shape.heads;
+    FSDP_CHECK(shape.heads % kv_heads == 0,
+               "%zu key heads do not divide %zu query heads", kv_heads,
+               shape.heads);
     FSDP_CHECK(dropout == NULL || (dropout->p >= 0 && dropout->p <= 1),
                "dropout with probability %g", dropout->p);
     size_t depth = shape.channels / shape.heads;
@@ -178,11 +182,24 @@ attention_describe(fsdp_attention_shape_t shape,
         .channels = shape.channels,
         .heads = shape.heads,
         .depth = depth,
-        .row = 3 * shape.channels,
+        .kv_heads = kv_heads,
+        .group = shape.heads / kv_heads,
+        .q_row = shape.channels,
+        .kv_row = kv_heads * depth,
         .scale = (real_t)(1 / sqrt((double)depth)),
         .dropout = dropout != NULL && dropout->p > 0 ? dropout : NULL,
         .first_kept = dropout != NULL ? fsdp_dropout_first_kept(dropout->p) : 0,
     };
+}
+
+attention_t
+attention_packed(fsdp_attention_shape_t shape,
+                 const fsdp_dropout_key_t *dropout)
+{
+    attention_t a = attention_describe(shape, dropout);
+    FSDP_CHECK(a.group == 1, "packed rows have as many key heads as heads");
+    a.q_row = a.kv_row = 3 * a.channels;
+    return a;
 }
 
 size_t

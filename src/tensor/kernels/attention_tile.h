@@ -11,7 +11,7 @@
  *  diagonal that it still meets have probability 0, which adds nothing.  So a
  *  position's output has the same bits whatever stands behind it.
  *
- *  Letters: B, T, C, H, D as in tensor/kernels.h; i queries, j keys.
+ *  Letters: B, T, C, H, G, D as in tensor/kernels.h; i queries, j keys.
  */
 #ifndef FSDP_TENSOR_KERNELS_ATTENTION_TILE_H
 #define FSDP_TENSOR_KERNELS_ATTENTION_TILE_H
@@ -21,10 +21,13 @@
 
 enum { PANEL = 64 / sizeof(real_t), TILE = 4 * PANEL };
 
-/** One call of attention or of its backward. */
+/** One call of attention or of its backward.  Query head h reads key head
+ *  h / group.  q, k and v are arrays of their own unless attention_packed()
+ *  says otherwise; their gradients are laid out like them. */
 typedef struct attention {
     size_t batch, positions, channels, heads, depth; /**< B, T, C, H, D */
-    size_t row;                        /**< elements of a row of qkv, 3 C */
+    size_t kv_heads, group;                          /**< G, and H / G */
+    size_t q_row, kv_row;              /**< elements between rows of q; k, v */
     real_t scale;                      /**< 1 / sqrt(D) */
     const fsdp_dropout_key_t *dropout; /**< NULL: none */
     uint64_t first_kept;               /**< words below it drop */
@@ -33,6 +36,11 @@ typedef struct attention {
 #define attention_describe K(attention_describe)
 attention_t attention_describe(fsdp_attention_shape_t shape,
                                const fsdp_dropout_key_t *dropout);
+
+/** The same when q, k and v share rows of 3 C, as in GPT-2. */
+#define attention_packed K(attention_packed)
+attention_t attention_packed(fsdp_attention_shape_t shape,
+                             const fsdp_dropout_key_t *dropout);
 
 /** Where a tile of head h of sample b begins. */
 typedef struct attention_place {
@@ -68,7 +76,7 @@ void attention_product(const attention_product_t *product);
 /** Below, `tile` is a panel of a tile, [keys][PANEL], rows TILE apart, and
  *  `columns` the same panel of a [D][TILE].
  *
- *  tile[j][i] = sum over d of rows[j][d] columns[d][i], with rows of qkv */
+ *  tile[j][i] = sum over d of rows[j][d] columns[d][i], with rows of k or v */
 #define attention_dots K(attention_dots)
 void attention_dots(const attention_t *a, size_t keys, const real_t *rows,
                     const real_t *columns, real_t *tile);

@@ -44,6 +44,21 @@ K(add)(const void *a, const void *b, void *y, size_t n)
     for_elements(add_block, n, (operands_t){.a = a, .b = b, .y = y});
 }
 
+FSDP_CLONES static void
+multiply_block(const void *context, size_t begin, size_t end)
+{
+    operands_t o = *(const operands_t *)context;
+#pragma omp simd
+    for (size_t i = begin; i < end; i++)
+        o.y[i] = o.a[i] * o.b[i];
+}
+
+void
+K(multiply)(const void *a, const void *b, void *y, size_t n)
+{
+    for_elements(multiply_block, n, (operands_t){.a = a, .b = b, .y = y});
+}
+
 void
 K(accumulate)(void *y, const void *x, size_t n)
 {

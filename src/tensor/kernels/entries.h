@@ -21,6 +21,9 @@ void K(gelu_tanh)(const void *x, void *y, size_t n);
 void K(gelu_tanh_backward)(const void *x, const void *dy, void *dx, size_t n);
 void K(gelu_erf)(const void *x, void *y, size_t n);
 void K(gelu_erf_backward)(const void *x, const void *dy, void *dx, size_t n);
+void K(multiply)(const void *a, const void *b, void *y, size_t n);
+void K(silu)(const void *x, void *y, size_t n);
+void K(silu_backward)(const void *x, const void *dy, void *dx, size_t n);
 void K(relu)(const void *x, void *y, size_t n);
 void K(relu_backward)(const void *y, const void *dy, void *dx, size_t n);
 void K(dropout)(const fsdp_dropout_key_t *key, const void *x, void *y,
@@ -40,11 +43,26 @@ void K(layer_norm_backward)(const void *x, const void *weight, const void *mean,
                             const void *rstd, const void *dy, void *dx,
                             void *dweight, void *dbias, size_t rows,
                             size_t channels);
+void K(rms_norm)(const void *x, const void *weight, void *y, void *rstd,
+                 size_t rows, size_t channels, double eps);
+void K(rms_norm_backward)(const void *x, const void *weight, const void *rstd,
+                          const void *dy, void *dx, void *dweight, size_t rows,
+                          size_t channels);
 void K(attention)(fsdp_attention_shape_t shape, const void *qkv, void *out,
                   void *lse, const fsdp_dropout_key_t *dropout);
 void K(attention_backward)(fsdp_attention_shape_t shape, const void *qkv,
                            const void *out, const void *lse, const void *dout,
                            void *dqkv, const fsdp_dropout_key_t *dropout);
+void K(grouped_attention)(fsdp_attention_shape_t shape, const void *q,
+                          const void *k, const void *v, void *out, void *lse,
+                          const fsdp_dropout_key_t *dropout);
+void K(grouped_attention_backward)(fsdp_attention_shape_t shape, const void *q,
+                                   const void *k, const void *v,
+                                   const void *out, const void *lse,
+                                   const void *dout, void *dq, void *dk,
+                                   void *dv, const fsdp_dropout_key_t *dropout);
+void K(rotary)(const void *x, const void *table, void *y, size_t rows,
+               size_t positions, size_t heads, size_t depth, bool inverse);
 void K(cross_entropy)(const void *logits, const int32_t *target,
                       int32_t ignore_index, void *loss, void *dlogits,
                       double scale, size_t rows, size_t classes);

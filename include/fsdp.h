@@ -28,8 +28,11 @@
 #include "fsdp/events.h"
 #include "fsdp/fsdp_module.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/fully_sharded_data_parallel.h"
 #include "fsdp/layout.h"
 #include "fsdp/local.h"
+#include "fsdp/wrap.h"
+#include "fsdp/zero.h"
 /* Floor 4, optim and data */
 #include "fsdp/data.h"
 #include "fsdp/optim.h"

@@ -11,6 +11,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/fault.h \
     %D%/fsdp/fsdp_module.h \
     %D%/fsdp/fully_shard.h \
+    %D%/fsdp/fully_sharded_data_parallel.h \
     %D%/fsdp/gpt2.h \
     %D%/fsdp/layers.h \
     %D%/fsdp/layout.h \
@@ -30,4 +31,6 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/status.h \
     %D%/fsdp/tape.h \
     %D%/fsdp/tensor.h \
-    %D%/fsdp/verify.h
+    %D%/fsdp/verify.h \
+    %D%/fsdp/wrap.h \
+    %D%/fsdp/zero.h

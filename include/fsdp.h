@@ -16,6 +16,7 @@
 #include "fsdp/mesh.h"
 #include "fsdp/tensor.h"
 /* Floor 2, nn */
+#include "fsdp/activation_checkpoint.h"
 #include "fsdp/gpt2.h"
 #include "fsdp/layers.h"
 #include "fsdp/llama.h"

@@ -40,6 +40,8 @@ struct fsdp_module {
     char *name;          /**< full name, owned                               */
     const char *kind;    /**< "Linear"; a literal                            */
     fsdp_forward_fn_t forward;
+    fsdp_forward_fn_t recomputed; /**< the forward that was there before
+                                       fsdp_checkpoint_wrapper(), or NULL    */
     void *config;        /**< the module's own; freed with fsdp_free()       */
     fsdp_module_t **child;
     int num_children;    /**< owned, except those marked shared              */

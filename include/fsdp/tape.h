@@ -6,6 +6,8 @@
  *  nodes from the last to the first.  The tape owns all tensors made on it.
  *  After its backward a node's outputs and saved values are freed; only tensors
  *  that no operator used (the loss) stay readable until the tape is destroyed.
+ *  What is computed by fsdp_tape_checkpoint() is freed at once, and computed
+ *  again in the backward (activation_checkpoint.h).
  */
 #ifndef FSDP_TAPE_H
 #define FSDP_TAPE_H
@@ -49,6 +51,11 @@ const fsdp_tape_options_t *fsdp_tape_get_options(const fsdp_tape_t *tape);
  *  way (those of fully_shard()) are.  PyTorch: loss.backward(). */
 void fsdp_backward(fsdp_tape_t *tape, fsdp_tensor_t *loss);
 
+/** Is this tape only there to compute again what a checkpoint did not keep?  The
+ *  hooks of the first time still stand, so on such a tape fsdp_tape_on_grad() and
+ *  fsdp_tape_after_grads() do nothing. */
+bool fsdp_tape_is_recomputing(const fsdp_tape_t *tape);
+
 /* ---- for hooks ---------------------------------------------------------- */
 
 typedef void (*fsdp_tape_fn_t)(void *context, fsdp_tape_t *tape);
@@ -63,7 +70,8 @@ void fsdp_tape_on_grad(fsdp_tape_t *tape, fsdp_tensor_t *tensor,
  *  PyTorch: RegisterPostBackwardFunction. */
 fsdp_values_t fsdp_tape_after_grads(fsdp_tape_t *tape, fsdp_values_t values,
                                     fsdp_tape_fn_t fn, void *context);
-/** `fn` runs once at the end of the running backward.
+/** `fn` runs once at the end of the running backward (that of the outermost
+ *  tape, if one is recomputing).
  *  PyTorch: Variable._execution_engine.queue_callback(). */
 void fsdp_tape_queue_callback(fsdp_tape_t *tape, fsdp_tape_fn_t fn,
                               void *context);
@@ -94,7 +102,8 @@ fsdp_tensor_t *fsdp_tape_adopt(fsdp_tape_t *tape, fsdp_tensor_t *tensor);
  *  are skipped), which came out.  `saved_bytes` zeroed bytes are kept for the
  *  backward: fsdp_node_saved().  The outputs need a gradient if an input or a
  *  parameter does and the tape records gradients; else NULL is returned,
- *  nothing is recorded, and the operator saves nothing. */
+ *  nothing is recorded, and the operator saves nothing.  What is saved must not
+ *  point to tensors of the tape: those are the inputs and outputs. */
 fsdp_node_t *fsdp_tape_record(fsdp_tape_t *tape, const fsdp_op_t *op,
                               fsdp_values_t inputs,
                               fsdp_parameter_t *const *parameters,

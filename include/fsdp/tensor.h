@@ -50,6 +50,9 @@ fsdp_tensor_t *fsdp_tensor_clone(fsdp_memory_category_t category,
                                  const fsdp_tensor_t *tensor);
 /** Drops this tensor's hold on its storage; `data` becomes NULL. */
 void fsdp_tensor_release(fsdp_tensor_t *tensor);
+/** Gives a tensor whose hold was dropped the storage of `from`, which has its
+ *  type and as many elements; both hold it then. */
+void fsdp_tensor_share(fsdp_tensor_t *tensor, const fsdp_tensor_t *from);
 /** Frees the tensor (and its storage, if it is the last user); nulls. */
 void fsdp_tensor_destroy(fsdp_tensor_t **tensor);
 

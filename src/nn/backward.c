@@ -65,9 +65,8 @@ void
 fsdp_tape_on_grad(fsdp_tape_t *tape, fsdp_tensor_t *tensor, fsdp_tape_fn_t fn,
                   void *context)
 {
-    (void)tape;
     fsdp_node_t *node = tensor->grad_fn;
-    if (node == NULL)
+    if (node == NULL || fsdp_tape_is_recomputing(tape))
         return;
     add_hook(&node->hook, &node->num_hooks,
              (fsdp_tape_hook_t){fn, context, tensor->output_index});
@@ -76,6 +75,8 @@ fsdp_tape_on_grad(fsdp_tape_t *tape, fsdp_tensor_t *tensor, fsdp_tape_fn_t fn,
 void
 fsdp_tape_queue_callback(fsdp_tape_t *tape, fsdp_tape_fn_t fn, void *context)
 {
+    while (tape->outer != NULL)
+        tape = tape->outer;
     FSDP_CHECK(tape->running, "a callback can be queued in a backward only");
     add_hook(&tape->callback, &tape->num_callbacks,
              (fsdp_tape_hook_t){fn, context, 0});
@@ -104,11 +105,19 @@ after_grads_backward(fsdp_node_t *node)
 static const fsdp_op_t after_grads_op = {"after_grads", after_grads_backward,
                                          NULL};
 
+bool
+fsdp_node_is_hook(const fsdp_node_t *node)
+{
+    return node->op == &after_grads_op;
+}
+
 fsdp_values_t
 fsdp_tape_after_grads(fsdp_tape_t *tape, fsdp_values_t values,
                       fsdp_tape_fn_t fn, void *context)
 {
     fsdp_values_t in = {0}, out = {0}, result = values;
+    if (fsdp_tape_is_recomputing(tape))
+        return values;
     for (int i = 0; i < values.count; i++) {
         fsdp_tensor_t *t = values.tensor[i];
         if (!t->requires_grad || !tape->options.grad_enabled)
@@ -149,7 +158,8 @@ mark_reachable(fsdp_tape_t *tape, fsdp_node_t *last)
             continue;
         for (int k = 0; k < node->inputs.count; k++) {
             fsdp_tensor_t *input = node->inputs.tensor[k];
-            FSDP_CHECK(input->data != NULL,
+            FSDP_CHECK(input->data != NULL || node->emptied ||
+                           fsdp_node_is_hook(node),
                        "backward through %s a second time: its inputs were "
                        "freed by the first",
                        node->op->name);
@@ -213,14 +223,16 @@ fsdp_backward(fsdp_tape_t *tape, fsdp_tensor_t *loss)
     mark_reachable(tape, loss->grad_fn);
     seed_loss(loss);
     tape->running = true;
+    tape->regions_ahead = tape->num_regions;
     for (size_t i = tape->num_nodes; i-- > 0;) {
         fsdp_node_t *node = tape->node[i];
-        if (node == NULL || !node->reachable)
-            continue;
-        run_hooks(node);
-        if (has_grad(node))
-            node->op->backward(node);
-        retire(tape, i);
+        if (node != NULL && node->reachable) {
+            run_hooks(node);
+            if (has_grad(node))
+                node->op->backward(node);
+            retire(tape, i);
+        }
+        fsdp_region_passed(tape, i);
     }
     for (int i = 0; i < tape->num_callbacks; i++)
         tape->callback[i].fn(tape->callback[i].context, tape);

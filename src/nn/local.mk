@@ -1,5 +1,6 @@
 ## src/nn: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
+    %D%/activation_checkpoint.c \
     %D%/backward.c \
     %D%/dropout_key.h \
     %D%/gpt2.c %D%/gpt2_internal.h \
@@ -28,4 +29,5 @@ libfsdp_la_SOURCES += \
     %D%/ops_rotary.c \
     %D%/ops_wide.c \
     %D%/parameter.c \
+    %D%/region.c \
     %D%/tape.c %D%/tape_internal.h

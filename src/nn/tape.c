@@ -32,11 +32,18 @@ fsdp_tape_create(const fsdp_tape_options_t *options)
 }
 
 void
-fsdp_node_destroy(fsdp_node_t *node)
+fsdp_node_free_saved(fsdp_node_t *node)
 {
     if (node->saved != NULL && node->op->free_saved != NULL)
         node->op->free_saved(node->saved);
     fsdp_free(node->saved);
+    node->saved = NULL;
+}
+
+void
+fsdp_node_destroy(fsdp_node_t *node)
+{
+    fsdp_node_free_saved(node);
     for (int i = 0; i < node->outputs.count; i++)
         fsdp_tensor_destroy(&node->grad[i]);
     fsdp_free(node->hook);
@@ -54,6 +61,9 @@ fsdp_tape_destroy(fsdp_tape_t **tape)
             fsdp_node_destroy(t->node[i]);
     for (size_t i = 0; i < t->num_tensors; i++)
         fsdp_tensor_destroy(&t->tensor[i]);
+    for (size_t i = 0; i < t->num_regions; i++)
+        fsdp_free(t->region[i]);
+    fsdp_free(t->region);
     fsdp_free(t->node);
     fsdp_free(t->tensor);
     fsdp_free(t->callback);
@@ -67,9 +77,14 @@ fsdp_tape_get_options(const fsdp_tape_t *tape)
     return &tape->options;
 }
 
-/* Appends a pointer to a list that doubles as it grows. */
-static void
-append(void ***list, size_t *count, size_t *room, void *item)
+bool
+fsdp_tape_is_recomputing(const fsdp_tape_t *tape)
+{
+    return tape->outer != NULL;
+}
+
+void
+fsdp_tape_append(void ***list, size_t *count, size_t *room, void *item)
 {
     if (*count == *room) {
         size_t more = *room > 0 ? 2 * *room : 64;
@@ -86,8 +101,8 @@ append(void ***list, size_t *count, size_t *room, void *item)
 fsdp_tensor_t *
 fsdp_tape_adopt(fsdp_tape_t *tape, fsdp_tensor_t *tensor)
 {
-    append((void ***)&tape->tensor, &tape->num_tensors, &tape->tensor_room,
-           tensor);
+    fsdp_tape_append((void ***)&tape->tensor, &tape->num_tensors,
+                     &tape->tensor_room, tensor);
     return tensor;
 }
 
@@ -143,13 +158,23 @@ fsdp_tape_record(fsdp_tape_t *tape, const fsdp_op_t *op, fsdp_values_t inputs,
         outputs.tensor[i]->grad_fn = node;
         outputs.tensor[i]->output_index = i;
     }
-    append((void ***)&tape->node, &tape->num_nodes, &tape->node_room, node);
+    node->region = tape->open_region;
+    node->number = tape->num_operators;
+    if (!fsdp_node_is_hook(node))
+        tape->num_operators++;
+    fsdp_tape_append((void ***)&tape->node, &tape->num_nodes, &tape->node_room,
+                     node);
     return node;
 }
+
+/* An operator's backward looks at what it needs through these three, so what a
+ * checkpoint did not keep comes back when it is first looked at. */
 
 void *
 fsdp_node_saved(fsdp_node_t *node)
 {
+    if (node->emptied)
+        fsdp_region_refill(node);
     return node->saved;
 }
 
@@ -162,12 +187,16 @@ fsdp_node_tape(fsdp_node_t *node)
 fsdp_tensor_t *
 fsdp_node_input(fsdp_node_t *node, int i)
 {
+    if (node->emptied)
+        fsdp_region_refill(node);
     return node->inputs.tensor[i];
 }
 
 fsdp_tensor_t *
 fsdp_node_output(fsdp_node_t *node, int i)
 {
+    if (node->emptied)
+        fsdp_region_refill(node);
     return node->outputs.tensor[i];
 }
 

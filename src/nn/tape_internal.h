@@ -23,6 +23,9 @@ struct fsdp_node {
     fsdp_tape_hook_t *hook;
     int num_hooks;
     bool reachable; /**< the loss depends on it */
+    struct fsdp_region *region; /**< the innermost that it is in; borrowed */
+    size_t number;   /**< how many operators (not hooks) came before it */
+    bool emptied;    /**< by the region: to be computed again */
 };
 
 struct fsdp_tape {
@@ -34,9 +37,28 @@ struct fsdp_tape {
     fsdp_tape_hook_t *callback;
     int num_callbacks;
     bool running; /**< inside fsdp_backward() */
+    struct fsdp_region **region; /**< in the order of their beginnings, owned */
+    size_t num_regions, region_room;
+    size_t regions_ahead; /**< that a running backward has not passed */
+    struct fsdp_region *open_region; /**< the innermost that runs now */
+    size_t num_operators;
+    struct fsdp_tape *outer; /**< whose region is computed again here */
 };
 
 /** Frees a node and the gradients that it holds. */
 void fsdp_node_destroy(fsdp_node_t *node);
+/** Frees what it saved for the backward. */
+void fsdp_node_free_saved(fsdp_node_t *node);
+/** Is it there for a hook alone?  Then a recomputation has no such node. */
+bool fsdp_node_is_hook(const fsdp_node_t *node);
+/** Appends to a list of pointers that doubles as it grows. */
+void fsdp_tape_append(void ***list, size_t *count, size_t *room, void *item);
+
+/** Computes again what the node's region did not keep, up to the node's inputs,
+ *  outputs and saved values. */
+void fsdp_region_refill(fsdp_node_t *node);
+/** The backward has passed node `i`: frees again what regions that begin there
+ *  had computed again. */
+void fsdp_region_passed(fsdp_tape_t *tape, size_t i);
 
 #endif

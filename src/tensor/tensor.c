@@ -110,6 +110,19 @@ fsdp_tensor_release(fsdp_tensor_t *tensor)
 }
 
 void
+fsdp_tensor_share(fsdp_tensor_t *tensor, const fsdp_tensor_t *from)
+{
+    FSDP_CHECK(tensor->data == NULL && from->data != NULL &&
+                   tensor->dtype == from->dtype &&
+                   fsdp_tensor_numel(tensor) == fsdp_tensor_numel(from),
+               "a tensor shares with another of its type and size");
+    tensor->data = from->data;
+    tensor->storage = from->storage;
+    if (tensor->storage != NULL)
+        tensor->storage->users++;
+}
+
+void
 fsdp_tensor_destroy(fsdp_tensor_t **tensor)
 {
     if (*tensor == NULL)

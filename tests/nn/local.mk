@@ -29,3 +29,10 @@ suites += \
 %C%_test_initial_values_SOURCES = %D%/test_initial_values.c %D%/golden.h
 %C%_test_losses_SOURCES = %D%/test_losses.c $(nn_case)
 %C%_test_refusals_SOURCES = %D%/test_refusals.c $(nn_case)
+
+suites += %D%/test_checkpoint_graphs
+%C%_test_checkpoint_graphs_SOURCES = %D%/test_checkpoint_graphs.c $(nn_case)
+
+suites += %D%/test_activation_checkpoint
+%C%_test_activation_checkpoint_SOURCES = \
+    %D%/test_activation_checkpoint.c %D%/small_gpt2.h $(nn_case)

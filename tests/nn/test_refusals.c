@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fsdp/activation_checkpoint.h"
 #include "fsdp/gpt2.h"
 #include "fsdp/mlp.h"
 #include "fsdp/status.h"
@@ -160,6 +161,73 @@ second_backward(void)
     fsdp_backward(t, loss);
 }
 
+/* Checkpoints whose second run is not the first. */
+
+static bool first_time;
+
+static fsdp_values_t
+another_length(void *context, fsdp_tape_t *t, fsdp_values_t in)
+{
+    fsdp_tensor_t *y = fsdp_linear(t, in.tensor[0], context, NULL);
+    if (!first_time)
+        y = fsdp_relu(t, y);
+    first_time = false;
+    return fsdp_values1(y);
+}
+
+static fsdp_values_t
+another_operator(void *context, fsdp_tape_t *t, fsdp_values_t in)
+{
+    fsdp_tensor_t *y = fsdp_linear(t, in.tensor[0], context, NULL);
+    y = first_time ? fsdp_relu(t, y) : fsdp_gelu_erf(t, y);
+    first_time = false;
+    return fsdp_values1(y);
+}
+
+static fsdp_tensor_t *
+checkpointed_loss(fsdp_tape_t *t, fsdp_checkpoint_fn_t fn)
+{
+    first_time = true;
+    fsdp_values_t y = fsdp_tape_checkpoint(t, fn, parameter(FSDP_FP32, 4, 3),
+                                           fsdp_values1(matrix(t, 2, 3)));
+    return nn_weighted_sum(t, y.tensor[0], zeros);
+}
+
+static void
+checkpoint_of_another_length(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_backward(t, checkpointed_loss(t, another_length));
+}
+
+static void
+checkpoint_of_another_operator(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_backward(t, checkpointed_loss(t, another_operator));
+}
+
+/* Both losses depend on what went into the checkpoint and was freed by the
+ * first backward; the second's own part was not reached by it. */
+static fsdp_values_t
+two_ways(void *context, fsdp_tape_t *t, fsdp_values_t in)
+{
+    return fsdp_values2(fsdp_linear(t, in.tensor[0], context, NULL),
+                        fsdp_linear(t, in.tensor[0], context, NULL));
+}
+
+static void
+second_backward_through_a_checkpoint(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_parameter_t *square = parameter(FSDP_FP32, 3, 3);
+    fsdp_tensor_t *x = fsdp_linear(t, matrix(t, 2, 3), square, NULL);
+    fsdp_values_t y =
+        fsdp_tape_checkpoint(t, two_ways, square, fsdp_values1(x));
+    fsdp_backward(t, nn_weighted_sum(t, y.tensor[0], zeros));
+    fsdp_backward(t, nn_weighted_sum(t, y.tensor[1], zeros));
+}
+
 static const struct {
     void (*run)(void);
     const char *message; /* a part of it */
@@ -185,6 +253,12 @@ static const struct {
     {mlp_of_nothing, "an MLP of 0 layers"},
     {block_beyond_the_end, "block 4 of 4"},
     {second_backward, "its backward was done already"},
+    {checkpoint_of_another_length,
+     "a checkpoint recorded 1 operators, and 2 when it was computed again"},
+    {checkpoint_of_another_operator,
+     "a checkpoint recorded relu, and gelu_erf when it was computed again"},
+    {second_backward_through_a_checkpoint,
+     "backward through a checkpoint a second time"},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 

@@ -36,3 +36,11 @@ suites += %D%/test_checkpoint_graphs
 suites += %D%/test_activation_checkpoint
 %C%_test_activation_checkpoint_SOURCES = \
     %D%/test_activation_checkpoint.c %D%/small_gpt2.h $(nn_case)
+
+suites += %D%/test_half
+%C%_test_half_SOURCES = \
+    %D%/test_half.c $(nn_case) %D%/half_bounds.c %D%/half_bounds.h \
+    %D%/operator_bounds.c %D%/operator_bounds.h \
+    tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c
+suites += %D%/test_half_models
+%C%_test_half_models_SOURCES = %D%/test_half_models.c %D%/small_gpt2.h $(nn_case)

@@ -4,12 +4,16 @@
 
 #include "twin/attention.h"
 #include "twin/gelu.h"
+#include "twin/half.h"
 #include "twin/layer_norm.h"
+
+static fsdp_dtype_t stored;
 
 void
 operator_bounds_begin(fsdp_dtype_t dtype)
 {
     twin_begin(dtype);
+    stored = dtype;
 }
 
 static bounded_t *
@@ -242,15 +246,17 @@ residual(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
 
 /* ---- attention ---------------------------------------------------------- */
 
-static void
-attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+void
+operator_bounds_attention(const nn_case_t *c, const double *factor,
+                          bounded_t *out, bounded_t *const *grad)
 {
     const size_t *shape = c->array[0].shape;
     twin_attention_t a = {.batch = shape[0],
                           .positions = shape[1],
                           .channels = shape[2] / 3,
                           .heads = 3,
-                          .qkv = c->array[0].value};
+                          .qkv = c->array[0].value,
+                          .factor = factor};
     twin_arithmetic_t arithmetic = {twin_u, twin_tiny, 64};
     size_t n = nn_array_numel(&c->array[0]), stats = n; /* more than B H T */
     double *o = twin_alloc(c->out_numel, sizeof *o);
@@ -260,11 +266,13 @@ attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
     double *d = twin_alloc(n, sizeof *d), *d_bound = twin_alloc(n, sizeof *d);
     twin_attention_forward(&a, o, lse);
     twin_attention_forward_bound(&a, &arithmetic, o_bound, lse_bound);
+    for (size_t i = 0; i < c->out_numel; i++) {
+        out[i] = (bounded_t){o[i], o_bound[i]};
+        o_bound[i] = b_store(stored, out[i]).e; /* the backward reads it */
+    }
     twin_attention_backward(&a, c->upstream, d);
     twin_attention_backward_bound(&a, &arithmetic, c->upstream, o_bound,
                                   lse_bound, d_bound);
-    for (size_t i = 0; i < c->out_numel; i++)
-        out[i] = (bounded_t){o[i], o_bound[i]};
     for (size_t i = 0; i < n; i++)
         grad[0][i] = (bounded_t){d[i], d_bound[i]};
     fsdp_free(o);
@@ -273,6 +281,12 @@ attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
     fsdp_free(lse_bound);
     fsdp_free(d);
     fsdp_free(d_bound);
+}
+
+static void
+attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    operator_bounds_attention(c, NULL, out, grad);
 }
 
 /* ---- losses ------------------------------------------------------------- */
@@ -332,25 +346,39 @@ cross_entropy(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
 }
 
 static void
+store_all(bounded_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = b_store(stored, x[i]);
+}
+
+/* float32 and float64 multiply by the upstream gradient at the end, 16-bit types
+ * within the cross-entropy. */
+static void
 linear_cross_entropy(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
 {
     size_t rows = c->array[0].shape[0], channels = c->array[0].shape[1];
     size_t classes = c->array[1].shape[0];
+    bool late = stored == FSDP_BF16 || stored == FSDP_FP16;
+    bounded_t up = b_exact(c->upstream[0]);
     bounded_t *x = exact_array(c->array[0].value, rows * channels);
     bounded_t *w = exact_array(c->array[1].value, classes * channels);
     bounded_t *logits = twin_alloc(rows * classes, sizeof *logits);
     bounded_t *dlogits = twin_alloc(rows * classes, sizeof *dlogits);
     product(rows, classes, channels, (matrix_t){x, channels, false},
             (matrix_t){w, channels, true}, NULL, logits);
-    out[0] = mean_cross_entropy(c, logits, rows, classes, 1, dlogits);
+    store_all(logits, rows * classes);
+    out[0] = mean_cross_entropy(c, logits, rows, classes,
+                                late ? c->upstream[0] : 1, dlogits);
+    store_all(dlogits, rows * classes);
     product(rows, channels, classes, (matrix_t){dlogits, classes, false},
             (matrix_t){w, channels, false}, NULL, grad[0]);
     product(classes, channels, rows, (matrix_t){dlogits, classes, true},
             (matrix_t){x, channels, false}, NULL, grad[1]);
-    for (size_t i = 0; i < rows * channels; i++)
-        grad[0][i] = b_mul(grad[0][i], b_exact(c->upstream[0]));
-    for (size_t i = 0; i < classes * channels; i++)
-        grad[1][i] = b_mul(grad[1][i], b_exact(c->upstream[0]));
+    for (size_t i = 0; i < rows * channels && !late; i++)
+        grad[0][i] = b_mul(grad[0][i], up);
+    for (size_t i = 0; i < classes * channels && !late; i++)
+        grad[1][i] = b_mul(grad[1][i], up);
     fsdp_free(x);
     fsdp_free(w);
     fsdp_free(logits);

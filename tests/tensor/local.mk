@@ -21,6 +21,7 @@ EXTRA_DIST += \
     tests/twin/cross_entropy.h \
     tests/twin/gelu.h \
     tests/twin/gemm.h \
+    tests/twin/half.h \
     tests/twin/layer_norm.h \
     tests/twin/numbers.h \
     tests/twin/optimizers.h

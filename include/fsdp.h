@@ -36,6 +36,7 @@
 #include "fsdp/zero.h"
 /* Floor 4, optim and data */
 #include "fsdp/data.h"
+#include "fsdp/grad_scaler.h"
 #include "fsdp/optim.h"
 /* Floor 5, checkpoint */
 #include "fsdp/model_file.h"

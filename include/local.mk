@@ -14,6 +14,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/fully_shard.h \
     %D%/fsdp/fully_sharded_data_parallel.h \
     %D%/fsdp/gpt2.h \
+    %D%/fsdp/grad_scaler.h \
     %D%/fsdp/layers.h \
     %D%/fsdp/layout.h \
     %D%/fsdp/llama.h \

@@ -3,6 +3,7 @@
 suites += \
     %D%/test_clip \
     %D%/test_golden \
+    %D%/test_grad_scaler \
     %D%/test_schedule \
     %D%/test_steps
 
@@ -10,3 +11,4 @@ given = %D%/given.c %D%/given.h
 %C%_test_clip_SOURCES = %D%/test_clip.c $(given)
 %C%_test_golden_SOURCES = %D%/test_golden.c $(given)
 %C%_test_steps_SOURCES = %D%/test_steps.c $(given)
+%C%_test_grad_scaler_SOURCES = %D%/test_grad_scaler.c $(given)

@@ -151,6 +151,15 @@ void fsdp_watchdog_check(double waited);
 /** True for the first rank of the node that asks; the one that may print. */
 bool fsdp_watchdog_claim(void);
 
+/* ---- lifeline.c --------------------------------------------------------- */
+
+/** From the one to the other a rank of `node`, the communicator of the ranks of
+ *  this node, that dies ends the run, with a message that names it.  Collective
+ *  over `node`. */
+void fsdp_lifeline_create(MPI_Comm node);
+/** MPI has ended meanwhile.  Not collective. */
+void fsdp_lifeline_destroy(void);
+
 /* ---- comm.c ------------------------------------------------------------- */
 
 /** Fills `comm` with duplicates of `mpi`.  Collective. */

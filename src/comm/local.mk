@@ -12,6 +12,7 @@ libfsdp_la_SOURCES += \
     %D%/launcher.h \
     %D%/ledger.c \
     %D%/ledger_check.c \
+    %D%/lifeline.c \
     %D%/mesh.c \
     %D%/progress.c \
     %D%/reduce_order.c \

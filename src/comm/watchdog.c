@@ -9,6 +9,7 @@
 #include "comm/internal.h"
 #include "fsdp/clock.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,9 @@ static struct {
 } dog = {.node = MPI_COMM_NULL};
 
 static double limit = 60.0;
+
+/* The lifeline's thread may want to speak while the memory is given back. */
+static pthread_mutex_t claiming = PTHREAD_MUTEX_INITIALIZER;
 
 void
 fsdp_comm_set_timeout(double seconds)
@@ -64,14 +68,17 @@ fsdp_watchdog_create(void)
     dog.mine->slot.pid = (int)getpid();
     dog.mine->slot.since = fsdp_clock_seconds();
     fsdp_comm_check_mpi(MPI_Barrier(dog.node), "MPI_Barrier");
+    fsdp_lifeline_create(dog.node);
 }
 
 void
 fsdp_watchdog_destroy(void)
 {
+    pthread_mutex_lock(&claiming);
+    dog.mine = dog.first = NULL;
+    pthread_mutex_unlock(&claiming);
     MPI_Win_free(&dog.window);
     MPI_Comm_free(&dog.node);
-    dog.mine = dog.first = NULL;
 }
 
 static slot_t *
@@ -206,7 +213,11 @@ describe_rank(FILE *to, int world_rank)
 bool
 fsdp_watchdog_claim(void)
 {
-    return dog.first == NULL || !atomic_flag_test_and_set(&dog.first->claimed);
+    pthread_mutex_lock(&claiming);
+    bool first =
+        dog.first == NULL || !atomic_flag_test_and_set(&dog.first->claimed);
+    pthread_mutex_unlock(&claiming);
+    return first;
 }
 
 void

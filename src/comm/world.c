@@ -39,13 +39,15 @@ static _Noreturn void
 end_all(int code)
 {
     struct timespec moment = {0, 100000000};
-    int nowhere = open("/dev/null", O_WRONLY);
+    int over, nowhere = open("/dev/null", O_WRONLY);
     drain(STDOUT_FILENO);
     drain(STDERR_FILENO);
     nanosleep(&moment, NULL);
     if (nowhere >= 0)
         dup2(nowhere, STDERR_FILENO);
-    MPI_Abort(MPI_COMM_WORLD, code);
+    MPI_Finalized(&over);
+    if (!over)
+        MPI_Abort(MPI_COMM_WORLD, code);
     _Exit(code);
 }
 
@@ -150,6 +152,7 @@ fsdp_finalize(void)
     fsdp_watchdog_destroy();
     initialized = false;
     fsdp_comm_check_mpi(MPI_Finalize(), "ending MPI");
+    fsdp_lifeline_destroy();
     fsdp_set_process(-1, NULL);
     fsdp_set_speaker(NULL);
 }

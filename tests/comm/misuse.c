@@ -5,6 +5,7 @@
  */
 #include "fsdp/comm.h"
 
+#include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,33 @@ crash(void)
     fsdp_barrier(world, "never");
 }
 
+/* Killed while the others do not wait, and are soon done. */
+static void
+crash_alone(void)
+{
+    fsdp_barrier(world, "before");
+    if (odd)
+        raise(SIGKILL);
+}
+
+/* MPI_Finalize() calls this first of all. */
+static int
+die_in_finalize(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)value, (void)extra;
+    return raise(SIGKILL);
+}
+
+/* Killed when the library's own last meeting is over. */
+static void
+crash_late(void)
+{
+    int key;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, die_in_finalize, &key, NULL);
+    if (odd)
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+}
+
 /* ---- works that are forgotten ------------------------------------------- */
 
 static void
@@ -217,6 +245,8 @@ static const struct scenario {
     {"crossed", crossed},
     {"leave", leave},
     {"crash", crash},
+    {"crash-alone", crash_alone},
+    {"crash-late", crash_late},
     {"forgotten", forgotten},
     {"forgotten-comm", forgotten_comm},
     {"slow", slow_but_well},

@@ -46,7 +46,9 @@ bool fsdp_reduce_order_from_name(const char *name, fsdp_reduce_order_t *order);
 
 /** Starts MPI (MPI_THREAD_FUNNELED) and the world.  Collective, once.  Ends
  *  the process with a message if it was started by another MPI's mpirun (N
- *  processes that each see a world of one rank). */
+ *  processes that each see a world of one rank).  From here to the end of
+ *  fsdp_finalize() a rank that is gone ends the run on all ranks, with a message
+ *  that names it; a thread on each rank sees to that. */
 void fsdp_init(int *argc, char ***argv);
 /** Frees the world and ends MPI.  Collective. */
 void fsdp_finalize(void);

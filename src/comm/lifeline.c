@@ -10,7 +10,8 @@
  * connections to the launcher, which does not hear of a death by them.  A
  * thread sleeps until the predecessor says goodbye or is gone; if that, it
  * tells and ends the run.  It does so whatever its own rank is doing:
- * computing, waiting, or lost in a call of MPI that will never return. */
+ * computing, waiting, or lost in a call of MPI that will never return.  (It is
+ * not MPI's own thread, and yet MPICH's MPI_Abort() serves it.) */
 #include "comm/internal.h"
 
 #include <fcntl.h>

@@ -45,9 +45,32 @@ misuse leave 3 50
 ends_with 3
 says_once
 says '^fsdp: rank 1: exit() without fsdp_finalize()'
-misuse crash 3 50
-[ "$status" != 0 ] || complain 'nobody noticed'
+
+# killed SCENARIO RANKS: the launcher, if it comes first, ends with the signal.
+killed() {
+    misuse "$1" "$2" 50
+    [ "$status" = 9 ] || ends_with 3
+}
+# Whatever the others do.
+for scenario in crash crash-alone; do
+    for n in 2 3 4; do
+        killed $scenario $n
+        says '^fsdp: rank [0-9]: rank 1 is gone: killed, '
+        [ "$(printf '%s\n' "$output" | grep -c '^fsdp: ')" = 1 ] ||
+            complain 'not one message'
+    done
+done
+# Even when all they do is to end; then the launcher may be the one to tell.
+killed crash-late 3
+says '[Kk]illed'
 [ $(($(date +%s) - begin)) -lt 40 ] || complain 'it took too long'
+
+# Who stops the launcher hears nothing of ranks that are gone.
+scenario='loop, interrupted' ranks=3
+output=$(timeout -s INT 2 $MPIEXEC -n 3 tests/comm/misuse loop 50 2>&1)
+status=$?
+[ "$status" != 0 ] || complain 'the status is 0'
+! printf '%s\n' "$output" | grep -q '^fsdp: ' || complain 'a message'
 
 misuse forgotten 3 30
 ends_with 3

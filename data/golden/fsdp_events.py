@@ -16,7 +16,17 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import transformers
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    checkpoint_wrapper)
 
+
+def plain_name(name):
+    """The name of a module or parameter without those of its wrappers."""
+    return (name or "").replace("._checkpoint_wrapped_module", "")
+
+
+def fqn_of(target):
+    return plain_name(getattr(target, "_module_fqn", ""))
 
 
 class Recorder:
@@ -51,7 +61,7 @@ class Recorder:
 
     def add(self, what, target):
         if what:
-            self.log.append([what, getattr(target, "_module_fqn", "") or "",
+            self.log.append([what, fqn_of(target),
                              target._training_state.name])
 
     def patch(self, cls, name, before=None, after=None, changed=None):
@@ -61,7 +71,7 @@ class Recorder:
             was = changed and changed(target)
             if before:
                 self.add(before(target), target)
-            self.group.append(getattr(target, "_module_fqn", ""))
+            self.group.append(fqn_of(target))
             result = original(target, *args, **kwargs)
             self.group.pop()
             if after:
@@ -111,6 +121,24 @@ class Net(nn.Module):
 
     def batch(self, dtype):
         return torch.randn(6, 4 if self.stem is not None else 5, dtype=dtype)
+
+
+class Block(nn.Module):
+    """A norm of its own and two linear layers in groups of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(5)
+        self.up, self.down = nn.Linear(5, 6), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class BlockNet(Net):
+    def __init__(self):
+        super().__init__(order=(0, 1))
+        self.layers = nn.ModuleList(Block() for _ in range(2))
 
 
 class TinyGPT2(transformers.GPT2LMHeadModel):
@@ -207,6 +235,11 @@ def frozen(*patterns):
     return make
 
 
+CHECKPOINT_INSIDE = "each checkpointed layer, then the root"
+CHECKPOINT_AROUND = "each layer, checkpointed afterwards, then the root"
+BLOCKS = "each block's linear layers, then the blocks, then the root"
+CHECKPOINT_BLOCKS = ("each block's linear layers, then the checkpointed blocks,"
+                     " then the root")
 POLICIES = {"auto": None, "false": False, "true": True}
 
 
@@ -254,6 +287,13 @@ def scenarios(world_size):
             ("accumulate_no_sync", Net, each, step_no_sync),
             ("accumulate_no_sync_keep", Net, each, step_no_sync_keep)):
         found.append((name, make, shard, "auto", step))
+    for policy in ("auto", "false"):
+        for name, make, shard in (
+                ("checkpoint_inside", Net, CHECKPOINT_INSIDE),
+                ("checkpoint_around", Net, CHECKPOINT_AROUND),
+                ("blocks", BlockNet, BLOCKS),
+                ("checkpoint_blocks", BlockNet, CHECKPOINT_BLOCKS)):
+            found.append((f"{name}_{policy}", make, shard, policy, step_plain))
     return found
 
 
@@ -263,8 +303,18 @@ def shard_model(model, how, mesh, policy):
     units = list(model.layers) if how != "the root" else []
     if how.startswith("["):
         units = [units[:2], units[2]]
+    if how == CHECKPOINT_INSIDE:
+        model.layers = nn.ModuleList(checkpoint_wrapper(u) for u in units)
+        units = list(model.layers)
+    if how in (BLOCKS, CHECKPOINT_BLOCKS):
+        parts = [part for block in units for part in (block.up, block.down)]
+        if how == CHECKPOINT_BLOCKS:
+            model.layers = nn.ModuleList(checkpoint_wrapper(u) for u in units)
+        units = parts + list(model.layers)
     for unit in units + [model]:
         fully_shard(unit, mesh=mesh, reshard_after_forward=POLICIES[policy])
+    if how == CHECKPOINT_AROUND:
+        model.layers = nn.ModuleList(checkpoint_wrapper(u) for u in units)
 
 
 def assert_same_gradients(name, model, ref, world_size):
@@ -293,8 +343,8 @@ def param_groups(model):
         for g in state._fsdp_param_groups if state else []:
             if g not in groups:
                 groups.append(g)
-    return [{"fqn": g._module_fqn, "params": [
-        {"name": p._param_fqn, "shape": list(p._orig_size)}
+    return [{"fqn": fqn_of(g), "params": [
+        {"name": plain_name(p._param_fqn), "shape": list(p._orig_size)}
         for p in g.fsdp_params]} for g in groups]
 
 

@@ -72,8 +72,18 @@ size_t fsdp_offload_peak_bytes(fsdp_memory_category_t category);
 size_t fsdp_offload_live_bytes_all(void);
 size_t fsdp_offload_peak_bytes_all(void);
 
-/** How much of a long vector is used at a time by those who go through
- *  offloaded ones in pieces: prefetch the next, compute, release the last. */
+/** How much of a long vector is used at a time. */
 enum { FSDP_OFFLOAD_PIECE_BYTES = 4 << 20 };
+
+/** Computes elements [begin, begin + count). */
+typedef void fsdp_offload_piece_fn_t(void *context, size_t begin, size_t count);
+
+/** Goes through vectors of `numel` elements of `element` bytes side by side, in
+ *  pieces, in ascending order: of each vector that is in a file the next piece
+ *  is prefetched and the last one released.  If none is there is one piece, of
+ *  all.  Vectors may be NULL; 0 elements call nothing. */
+void fsdp_offload_in_pieces(const void *const *vector, int num_vectors,
+                            size_t numel, size_t element,
+                            fsdp_offload_piece_fn_t *fn, void *context);
 
 #endif

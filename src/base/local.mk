@@ -13,6 +13,7 @@ libfsdp_la_SOURCES += \
     %D%/memory.c %D%/memory_count.h \
     %D%/offload.c \
     %D%/offload_file.c %D%/offload_file.h \
+    %D%/offload_pieces.c \
     %D%/philox.h \
     %D%/pool.c \
     %D%/pool.h \

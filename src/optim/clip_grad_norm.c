@@ -7,6 +7,7 @@
 
 #include "fsdp/exact_sum.h"
 #include "fsdp/fault.h"
+#include "fsdp/offload.h"
 #include "optim/parameters.h"
 #include "tensor/kernels.h"
 
@@ -82,6 +83,39 @@ add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
         fsdp_exact_sum_add_squares_f64(&partial->sum, x, n);
 }
 
+/* The gradient of one parameter, to be added or scaled. */
+typedef struct job {
+    partial_t *partial;
+    double norm_type, coefficient;
+    fsdp_dtype_t dtype;
+    void *grad;
+} job_t;
+
+static void
+add_piece(void *context, size_t begin, size_t count)
+{
+    const job_t *job = context;
+    add_elements(job->partial, job->norm_type, job->dtype,
+                 (const char *)job->grad + begin * fsdp_dtype_size(job->dtype),
+                 count);
+}
+
+static void
+scale_piece(void *context, size_t begin, size_t count)
+{
+    const job_t *job = context;
+    void *grad = (char *)job->grad + begin * fsdp_dtype_size(job->dtype);
+    fsdp_kernels(job->dtype)->scale(grad, job->coefficient, grad, count);
+}
+
+static void
+for_pieces(job_t *job, size_t numel, fsdp_offload_piece_fn_t *fn)
+{
+    const void *vector = job->grad;
+    fsdp_offload_in_pieces(&vector, 1, numel, fsdp_dtype_size(job->dtype), fn,
+                           job);
+}
+
 /* Is the parameter the same on all ranks, and not to be added up over them? */
 static bool
 is_everywhere(const fsdp_local_t *local)
@@ -97,9 +131,13 @@ add_parameters(partial_t *partial, const grads_t *grads, bool everywhere)
     for (size_t i = 0; i < grads->count; i++) {
         const fsdp_local_t *local = &grads->local[i];
         if (local->grad != NULL && is_everywhere(local) == everywhere &&
-            (everywhere || local->layout.primary))
-            add_elements(partial, grads->norm_type, grads->parameter[i]->dtype,
-                         local->grad, local->numel);
+            (everywhere || local->layout.primary)) {
+            job_t job = {.partial = partial,
+                         .norm_type = grads->norm_type,
+                         .dtype = grads->parameter[i]->dtype,
+                         .grad = local->grad};
+            for_pieces(&job, local->numel, add_piece);
+        }
     }
 }
 
@@ -185,9 +223,11 @@ scale_grads(const grads_t *grads, double coefficient)
 {
     for (size_t i = 0; i < grads->count; i++) {
         const fsdp_local_t *local = &grads->local[i];
+        job_t job = {.coefficient = coefficient,
+                     .dtype = grads->parameter[i]->dtype,
+                     .grad = local->grad};
         if (local->grad != NULL)
-            fsdp_kernels(grads->parameter[i]->dtype)
-                ->scale(local->grad, coefficient, local->grad, local->numel);
+            for_pieces(&job, local->numel, scale_piece);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include "fsdp/offload.h"
 #include "optim/parameters.h"
 
 fsdp_optimizer_t *
@@ -28,12 +29,13 @@ fsdp_optimizer_destroy(fsdp_optimizer_t **optimizer)
         return;
     for (size_t i = 0; i < o->num_slots; i++)
         for (int s = 0; s < o->num_states; s++)
-            fsdp_free(o->slot[i].state[s]);
+            fsdp_offload_free(o->slot[i].state[s]);
     fsdp_free(o->slot);
     fsdp_free(o);
     *optimizer = NULL;
 }
 
+/* Beside the parameter: in a file if that is in one. */
 static void
 make_states(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
             const fsdp_local_t *local)
@@ -41,7 +43,45 @@ make_states(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
     size_t bytes =
         local->padded_numel * fsdp_dtype_size(slot->parameter->dtype);
     for (int s = 0; s < optimizer->num_states; s++)
-        slot->state[s] = fsdp_calloc(FSDP_MEM_OPTIMIZER, bytes);
+        slot->state[s] = fsdp_offload_calloc(fsdp_offload_of(local->data),
+                                             FSDP_MEM_OPTIMIZER, bytes);
+}
+
+/* A parameter of one step. */
+typedef struct job {
+    const fsdp_optimizer_t *optimizer;
+    const fsdp_slot_t *slot;
+    const fsdp_local_t *local;
+    size_t element;
+} job_t;
+
+/* An update of the elements of a piece, as if they were all. */
+static void
+update_piece(void *context, size_t begin, size_t count)
+{
+    const job_t *job = context;
+    fsdp_slot_t slot = *job->slot;
+    fsdp_local_t local = *job->local;
+    local.data = (char *)local.data + begin * job->element;
+    local.grad = (char *)local.grad + begin * job->element;
+    local.numel = count;
+    for (int s = 0; s < job->optimizer->num_states; s++)
+        slot.state[s] = (char *)slot.state[s] + begin * job->element;
+    job->optimizer->kind->update(job->optimizer, &slot, &local);
+}
+
+static void
+update(const fsdp_optimizer_t *optimizer, const fsdp_slot_t *slot,
+       const fsdp_local_t *local)
+{
+    job_t job = {optimizer, slot, local,
+                 fsdp_dtype_size(slot->parameter->dtype)};
+    const void *vector[2 + FSDP_OPTIMIZER_MAX_STATES] = {local->data,
+                                                         local->grad};
+    for (int s = 0; s < optimizer->num_states; s++)
+        vector[2 + s] = slot->state[s];
+    fsdp_offload_in_pieces(vector, 2 + optimizer->num_states, local->numel,
+                           job.element, update_piece, &job);
 }
 
 /* A rank whose part is empty counts the step all the same, as PyTorch's state
@@ -58,7 +98,7 @@ fsdp_optimizer_step(fsdp_optimizer_t *optimizer)
             continue;
         if (slot->step++ == 0)
             make_states(optimizer, slot, &local);
-        optimizer->kind->update(optimizer, slot, &local);
+        update(optimizer, slot, &local);
     }
 }
 

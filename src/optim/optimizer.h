@@ -19,8 +19,9 @@ typedef struct fsdp_slot {
 
 /** A kind of optimizer. */
 typedef struct fsdp_optimizer_class {
-    /** One step of this rank's elements.  slot->step counts it already, so the
-     *  first is 1; states are zero then. */
+    /** One step of some of this rank's elements: each by itself, since those in
+     *  a file come in pieces.  slot->step counts it already, so the first is 1;
+     *  states are zero then. */
     void (*update)(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
                    const fsdp_local_t *local);
     const char *state_name[FSDP_OPTIMIZER_MAX_STATES];

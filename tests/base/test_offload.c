@@ -232,6 +232,49 @@ START_TEST(released_pieces_are_not_resident)
 }
 END_TEST
 
+typedef struct walk {
+    size_t next; /* where the next piece must begin */
+    int pieces;
+    size_t most; /* of the longest                  */
+} walk_t;
+
+static void
+take_piece(void *context, size_t begin, size_t count)
+{
+    walk_t *walk = context;
+    ck_assert_uint_eq(begin, walk->next);
+    walk->next += count;
+    walk->pieces++;
+    walk->most = count > walk->most ? count : walk->most;
+}
+
+/* One piece in memory; else as few as there can be, none too long. */
+START_TEST(pieces_follow_each_other)
+{
+    size_t lengths[] = {0, 1, PIECE / 8, PIECE / 8 + 1, 5 * (PIECE / 8) - 3};
+    fsdp_offload_t *store = opened();
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int mixed = 0; mixed < 2; mixed++) {
+            size_t bytes = 8 * lengths[n], each = PIECE / 8;
+            void *vector[3] = {fsdp_offload_calloc(NULL, FSDP_MEM_OTHER, bytes),
+                               NULL,
+                               fsdp_offload_calloc(mixed ? store : NULL,
+                                                   FSDP_MEM_OTHER, bytes)};
+            walk_t walk = {0, 0, 0};
+            fsdp_offload_in_pieces((const void *const *)vector, 3, lengths[n],
+                                   8, take_piece, &walk);
+            size_t pieces = mixed ? (lengths[n] + each - 1) / each
+                                  : (size_t)(lengths[n] > 0);
+            ck_assert_uint_eq(walk.next, lengths[n]);
+            ck_assert_int_eq(walk.pieces, (int)pieces);
+            ck_assert(!mixed || walk.most <= each);
+            fsdp_offload_free(vector[0]);
+            fsdp_offload_free(vector[2]);
+        }
+    fsdp_offload_close(&store);
+}
+END_TEST
+
 /* How many pages of the block the system has in its cache. */
 static size_t
 cached_pages(void *block, size_t bytes)
@@ -440,6 +483,7 @@ main(void)
     tcase_add_test(tcase, one_directory_is_one_file);
     tcase_add_test(tcase, files_are_counted_apart);
     tcase_add_test(tcase, released_pieces_are_not_resident);
+    tcase_add_test(tcase, pieces_follow_each_other);
     tcase_add_test(tcase, prefetch_reads);
     tcase_add_test(tcase, the_directory_stays_empty);
     tcase_add_test(tcase, a_killed_process_leaves_nothing);

@@ -4,6 +4,7 @@ suites += \
     %D%/test_clip \
     %D%/test_golden \
     %D%/test_grad_scaler \
+    %D%/test_pieces \
     %D%/test_schedule \
     %D%/test_steps
 

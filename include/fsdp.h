@@ -25,6 +25,7 @@
 #include "fsdp/ops.h"
 #include "fsdp/parameter.h"
 #include "fsdp/tape.h"
+#include "fsdp/tensor_parallel.h"
 /* Floor 3, fsdp: the subject */
 #include "fsdp/events.h"
 #include "fsdp/fsdp_module.h"

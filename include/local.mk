@@ -33,6 +33,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/status.h \
     %D%/fsdp/tape.h \
     %D%/fsdp/tensor.h \
+    %D%/fsdp/tensor_parallel.h \
     %D%/fsdp/verify.h \
     %D%/fsdp/wrap.h \
     %D%/fsdp/zero.h

@@ -16,7 +16,7 @@
 typedef enum fsdp_layout_kind {
     FSDP_LAYOUT_WHOLE,  /**< the rank keeps all of it                         */
     FSDP_LAYOUT_CHUNKS, /**< chunks of ceil(n / W) along `dim`; FSDP2          */
-    FSDP_LAYOUT_FLAT    /**< a range of a flat parameter that is cut; FSDP1    */
+    FSDP_LAYOUT_FLAT /**< a range of a flat parameter that is cut; FSDP1    */
 } fsdp_layout_kind_t;
 
 typedef struct fsdp_layout {
@@ -27,7 +27,7 @@ typedef struct fsdp_layout {
     size_t flat_offset; /**< FLAT: its first element in the flat parameter    */
     size_t flat_chunk;  /**< FLAT: elements of the flat parameter per rank    */
     int num_ranks, rank; /**< those that it is cut over                       */
-    int part_dim, num_parts, part; /**< as in fsdp_parameter_t                */
+    int part_dim, num_parts, part, part_groups; /**< as in fsdp_parameter_t   */
     bool primary; /**< false: another rank keeps the same and counts it       */
 } fsdp_layout_t;
 

@@ -33,13 +33,16 @@ typedef struct fsdp_parameter {
 
     /* Tensor parallelism, experts: `shape` is one part of a larger tensor, which
      * is cut into equal parts along part_dim.  part_dim -1 and num_parts > 1:
-     * each of the num_parts ranks has all of it. */
+     * each of the num_parts ranks has all of it.  part_groups > 1: part_dim is
+     * so many pieces of one length, each cut by itself (GPT-2's q, k and v,
+     * side by side in one weight), and the part is its share of each. */
     int part_dim, num_parts, part; /**< -1, 1, 0 by default                   */
+    int part_groups;               /**< 1 by default                          */
 
     void *data; /**< all of it, or NULL while it is not there; see below      */
     fsdp_dtype_t data_dtype; /**< of `data` and of new gradients: `dtype`, or
                                   the param_dtype of a mixed-precision policy */
-    fsdp_tensor_t *grad; /**< the whole gradient, added up over backwards;
+    fsdp_tensor_t *grad;     /**< the whole gradient, added up over backwards;
                               NULL: none yet.  Owned                          */
     fsdp_tensor_t *incoming; /**< during a backward: the sum over uses so far */
     int awaited_uses;        /**< uses whose gradient is still to come        */

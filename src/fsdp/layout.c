@@ -57,6 +57,7 @@ fsdp_layout_whole(const fsdp_parameter_t *parameter)
         .part_dim = parameter->part_dim,
         .num_parts = parameter->num_parts,
         .part = parameter->part,
+        .part_groups = parameter->part_groups,
         .primary = parameter->part_dim >= 0 || parameter->part == 0,
     };
     memcpy(layout.shape, parameter->shape, sizeof layout.shape);
@@ -125,7 +126,8 @@ fsdp_layout_next_run(const fsdp_layout_t *layout, fsdp_run_t *run)
     fsdp_parameter_t part = {.ndim = layout->ndim,
                              .part_dim = layout->part_dim,
                              .num_parts = layout->num_parts,
-                             .part = layout->part};
+                             .part = layout->part,
+                             .part_groups = layout->part_groups};
     memcpy(part.shape, layout->shape, sizeof part.shape);
     run->local = local;
     run->element = element_of(layout, local, &here);

@@ -19,4 +19,14 @@ fsdp_dropout_key(const fsdp_tape_t *tape, double p, uint32_t layer)
                                 .layer = layer};
 }
 
+/** Of attention whose first head is head `first_head` of its layer. */
+static inline fsdp_dropout_key_t
+fsdp_dropout_head_key(const fsdp_tape_t *tape, double p, uint32_t layer,
+                      size_t first_head)
+{
+    fsdp_dropout_key_t key = fsdp_dropout_key(tape, p, layer);
+    key.first_head = (uint32_t)first_head;
+    return key;
+}
+
 #endif

@@ -4,6 +4,7 @@
 #include "fsdp/ops.h"
 #include "fsdp/random.h"
 #include "nn/gpt2_internal.h"
+#include "nn/ops_parallel.h"
 
 uint32_t
 fsdp_gpt2_dropout_layer(const char *module, const char *dropout)
@@ -50,7 +51,7 @@ projection_std(const fsdp_gpt2_config_t *c)
 enum { ATTN_C_ATTN, ATTN_C_PROJ };
 
 typedef struct attention_config {
-    size_t heads;
+    size_t heads, first_head;
     double attn_pdrop, resid_pdrop;
     uint32_t attn_layer, resid_layer;
 } attention_config_t;
@@ -61,8 +62,8 @@ attention_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
     const attention_config_t *c = self->config;
     fsdp_tensor_t *qkv =
         fsdp_module_call1(self->child[ATTN_C_ATTN], tape, inputs.tensor[0]);
-    fsdp_tensor_t *x =
-        fsdp_attention(tape, qkv, c->heads, c->attn_pdrop, c->attn_layer);
+    fsdp_tensor_t *x = fsdp_op_attention(tape, qkv, c->heads, c->first_head,
+                                         c->attn_pdrop, c->attn_layer);
     x = fsdp_module_call1(self->child[ATTN_C_PROJ], tape, x);
     return fsdp_values1(fsdp_dropout(tape, x, c->resid_pdrop, c->resid_layer));
 }
@@ -84,6 +85,20 @@ attention_create(const char *block, const fsdp_gpt2_config_t *c)
     add_conv1d(m, "c_attn", c->n_embd, 3 * c->n_embd, c->initializer_range, c);
     add_conv1d(m, "c_proj", c->n_embd, c->n_embd, projection_std(c), c);
     return m;
+}
+
+size_t
+fsdp_gpt2_attention_heads(const fsdp_module_t *attention)
+{
+    return ((const attention_config_t *)attention->config)->heads;
+}
+
+void
+fsdp_gpt2_attention_keep_heads(fsdp_module_t *attention, int part, int parts)
+{
+    attention_config_t *c = attention->config;
+    c->heads /= (size_t)parts;
+    c->first_head = (size_t)part * c->heads;
 }
 
 /* ---- MLP ---------------------------------------------------------------- */

@@ -10,6 +10,12 @@
 fsdp_module_t *fsdp_gpt2_block_create(const char *name,
                                       const fsdp_gpt2_config_t *config);
 
+/** The heads of a GPT2Attention, and leaving it those of one of `parts` equal
+ *  parts. */
+size_t fsdp_gpt2_attention_heads(const fsdp_module_t *attention);
+void fsdp_gpt2_attention_keep_heads(fsdp_module_t *attention, int part,
+                                    int parts);
+
 /** The numbers that keep a dropout's masks apart from others', from its name in
  *  Hugging Face's model, "transformer.drop". */
 uint32_t fsdp_gpt2_dropout_layer(const char *module, const char *dropout);

@@ -3,6 +3,7 @@
 #include "fsdp/ops.h"
 #include "fsdp/random.h"
 #include "nn/llama_internal.h"
+#include "nn/ops_parallel.h"
 
 /* ---- the pieces that blocks are made of --------------------------------- */
 
@@ -37,7 +38,7 @@ add_norm(fsdp_module_t *parent, const char *what, const fsdp_llama_config_t *c)
 enum { ATTN_Q_PROJ, ATTN_K_PROJ, ATTN_V_PROJ, ATTN_O_PROJ };
 
 typedef struct attention_config {
-    size_t heads, kv_heads;
+    size_t heads, kv_heads, first_head;
     llama_rotary_t *rotary; /* borrowed */
     double dropout;
     uint32_t layer;
@@ -54,8 +55,8 @@ attention_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
     const fsdp_tensor_t *table = llama_rotary_table(c->rotary, q->dtype);
     q = fsdp_rotary(tape, q, c->heads, table);
     k = fsdp_rotary(tape, k, c->kv_heads, table);
-    x = fsdp_grouped_attention(tape, q, k, v, c->heads, c->kv_heads, c->dropout,
-                               c->layer);
+    x = fsdp_op_grouped_attention(tape, q, k, v, c->heads, c->kv_heads,
+                                  c->first_head, c->dropout, c->layer);
     return fsdp_values1(fsdp_module_call1(self->child[ATTN_O_PROJ], tape, x));
 }
 
@@ -81,6 +82,21 @@ attention_create(const char *block, const fsdp_llama_config_t *c,
     add_linear(m, "v_proj", c->hidden_size, kv, c->attention_bias, c);
     add_linear(m, "o_proj", q, c->hidden_size, c->attention_bias, c);
     return m;
+}
+
+size_t
+fsdp_llama_attention_heads(const fsdp_module_t *attention)
+{
+    return ((const attention_config_t *)attention->config)->kv_heads;
+}
+
+void
+fsdp_llama_attention_keep_heads(fsdp_module_t *attention, int part, int parts)
+{
+    attention_config_t *c = attention->config;
+    c->heads /= (size_t)parts;
+    c->kv_heads /= (size_t)parts;
+    c->first_head = (size_t)part * c->heads;
 }
 
 /* ---- MLP ---------------------------------------------------------------- */

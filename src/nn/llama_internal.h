@@ -26,4 +26,10 @@ fsdp_module_t *fsdp_llama_block_create(const char *name,
                                        const fsdp_llama_config_t *config,
                                        llama_rotary_t *rotary);
 
+/** The key heads of a LlamaAttention, and leaving it those of one of `parts`
+ *  equal parts, with the heads that read them. */
+size_t fsdp_llama_attention_heads(const fsdp_module_t *attention);
+void fsdp_llama_attention_keep_heads(fsdp_module_t *attention, int part,
+                                     int parts);
+
 #endif

@@ -25,9 +25,16 @@ libfsdp_la_SOURCES += \
     %D%/ops_loss.c \
     %D%/ops_multiply.c \
     %D%/ops_norm.c \
+    %D%/ops_parallel.h \
+    %D%/ops_ranks.c \
     %D%/ops_rms_norm.c \
     %D%/ops_rotary.c \
+    %D%/ops_vocab_embedding.c \
+    %D%/ops_vocab_head.c \
     %D%/ops_wide.c \
+    %D%/parallel_layers.c %D%/parallel_layers.h \
     %D%/parameter.c \
+    %D%/parts.c %D%/parts.h \
     %D%/region.c \
-    %D%/tape.c %D%/tape_internal.h
+    %D%/tape.c %D%/tape_internal.h \
+    %D%/tensor_parallel.c

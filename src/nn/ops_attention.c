@@ -1,6 +1,7 @@
 #include "fsdp/status.h"
 #include "nn/dropout_key.h"
 #include "nn/ops_internal.h"
+#include "nn/ops_parallel.h"
 
 typedef struct saved {
     fsdp_attention_shape_t shape;
@@ -67,11 +68,12 @@ attend(const saved_t *s, const fsdp_tensor_t *qkv, fsdp_tensor_t *out)
 }
 
 fsdp_tensor_t *
-fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv, size_t heads,
-               double dropout, uint32_t layer)
+fsdp_op_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv, size_t heads,
+                  size_t first_head, double dropout, uint32_t layer)
 {
     saved_t s = {.shape = describe(qkv, heads),
-                 .key = fsdp_dropout_key(tape, dropout, layer)};
+                 .key =
+                     fsdp_dropout_head_key(tape, dropout, layer, first_head)};
     size_t element = fsdp_dtype_size(fsdp_op_compute_dtype(qkv->dtype));
     s.lse = fsdp_alloc(FSDP_MEM_ACTIVATION,
                        s.shape.batch * heads * s.shape.positions * element);
@@ -84,4 +86,11 @@ fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv, size_t heads,
     else
         free_saved(&s);
     return out;
+}
+
+fsdp_tensor_t *
+fsdp_attention(fsdp_tape_t *tape, fsdp_tensor_t *qkv, size_t heads,
+               double dropout, uint32_t layer)
+{
+    return fsdp_op_attention(tape, qkv, heads, 0, dropout, layer);
 }

@@ -1,6 +1,7 @@
 #include "fsdp/status.h"
 #include "nn/dropout_key.h"
 #include "nn/ops_internal.h"
+#include "nn/ops_parallel.h"
 
 typedef struct saved {
     fsdp_attention_shape_t shape;
@@ -98,13 +99,14 @@ attend(const saved_t *s, const fsdp_tensor_t *q, const fsdp_tensor_t *k,
 }
 
 fsdp_tensor_t *
-fsdp_grouped_attention(fsdp_tape_t *tape, fsdp_tensor_t *q, fsdp_tensor_t *k,
-                       fsdp_tensor_t *v, size_t heads, size_t kv_heads,
-                       double dropout, uint32_t layer)
+fsdp_op_grouped_attention(fsdp_tape_t *tape, fsdp_tensor_t *q, fsdp_tensor_t *k,
+                          fsdp_tensor_t *v, size_t heads, size_t kv_heads,
+                          size_t first_head, double dropout, uint32_t layer)
 {
     fsdp_op_check_alike("grouped_attention", k, v);
     saved_t s = {.shape = describe(q, k, heads, kv_heads),
-                 .key = fsdp_dropout_key(tape, dropout, layer)};
+                 .key =
+                     fsdp_dropout_head_key(tape, dropout, layer, first_head)};
     size_t element = fsdp_dtype_size(fsdp_op_compute_dtype(q->dtype));
     s.lse = fsdp_alloc(FSDP_MEM_ACTIVATION,
                        s.shape.batch * heads * s.shape.positions * element);
@@ -118,4 +120,13 @@ fsdp_grouped_attention(fsdp_tape_t *tape, fsdp_tensor_t *q, fsdp_tensor_t *k,
     else
         free_saved(&s);
     return out;
+}
+
+fsdp_tensor_t *
+fsdp_grouped_attention(fsdp_tape_t *tape, fsdp_tensor_t *q, fsdp_tensor_t *k,
+                       fsdp_tensor_t *v, size_t heads, size_t kv_heads,
+                       double dropout, uint32_t layer)
+{
+    return fsdp_op_grouped_attention(tape, q, k, v, heads, kv_heads, 0, dropout,
+                                     layer);
 }

@@ -21,6 +21,7 @@ fsdp_parameter_create(const char *name, fsdp_dtype_t dtype, int ndim,
     parameter->dtype = parameter->data_dtype = dtype;
     parameter->part_dim = -1;
     parameter->num_parts = 1;
+    parameter->part_groups = 1;
     parameter->ndim = ndim;
     memcpy(parameter->shape, shape, (size_t)ndim * sizeof *shape);
     parameter->requires_grad = true;
@@ -72,7 +73,7 @@ fsdp_parameter_whole_shape(const fsdp_parameter_t *parameter,
 }
 
 /* Seen as [outer, rows, inner] with the rows cut, a part is one run in each
- * outer. */
+ * outer; and so it is with groups, which are `outer` too. */
 size_t
 fsdp_parameter_whole_element(const fsdp_parameter_t *parameter, size_t begin,
                              size_t *count)
@@ -84,6 +85,7 @@ fsdp_parameter_whole_element(const fsdp_parameter_t *parameter, size_t begin,
     size_t run = 1; /* rows x inner of the part */
     for (int d = parameter->part_dim; d < parameter->ndim; d++)
         run *= parameter->shape[d];
+    run /= (size_t)parameter->part_groups;
     size_t outer = begin / run, within = begin % run;
     *count = run - within;
     return (outer * (size_t)parameter->num_parts + (size_t)parameter->part) *

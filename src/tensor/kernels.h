@@ -30,6 +30,8 @@ typedef struct fsdp_dropout_key {
     uint32_t step;
     uint32_t first_sample;
     uint32_t layer;
+    uint32_t first_head; /**< attention: heads of the layer that other ranks
+                              have before the first one here */
 } fsdp_dropout_key_t;
 
 typedef struct fsdp_attention_shape {
@@ -112,7 +114,7 @@ typedef struct fsdp_kernels {
      *  head h in columns h D .. h D + D - 1 of each), scale 1/sqrt(D):
      *  out[B,T,C], lse[B,H,T] (log of the sum of exponentials, for the
      *  backward).  In tiles: no T x T matrix is kept.  Dropout acts on the
-     *  probabilities; its element is (h T + i) T + j. */
+     *  probabilities; its element is (h T + i) T + j, h from `first_head`. */
     void (*attention)(fsdp_attention_shape_t shape, const void *qkv, void *out,
                       void *lse, const fsdp_dropout_key_t *dropout);
     void (*attention_backward)(fsdp_attention_shape_t shape, const void *qkv,
@@ -144,6 +146,26 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(const void *logits, const int32_t *target,
                           int32_t ignore_index, void *loss, void *dlogits,
                           double scale, size_t rows, size_t classes);
+
+    /** The same in steps, of logits[N,V] that are some of a row's classes, the
+     *  others being elsewhere.  The maximum of each row: */
+    void (*partial_max)(const void *logits, void *max, size_t rows,
+                        size_t classes);
+    /** with the maximum over all classes: logits become e = exp(logit - max),
+     *  sum[i] the sum of a row's, hit[i] the logit of its target if that is
+     *  one of the classes [first, first + V), else 0; */
+    void (*partial_exponentials)(void *logits, const void *max,
+                                 const int32_t *target, size_t first, void *sum,
+                                 void *hit, size_t rows, size_t classes);
+    /** with sum and hit over all classes: loss[i] = (max - hit) + log(sum); */
+    void (*partial_losses)(const void *max, const void *sum, const void *hit,
+                           const int32_t *target, int32_t ignore_index,
+                           void *loss, size_t rows);
+    /** e becomes dlogits, (e / sum - onehot) * scale. */
+    void (*partial_dlogits)(void *exponentials, const void *sum,
+                            const int32_t *target, int32_t ignore_index,
+                            size_t first, double scale, size_t rows,
+                            size_t classes);
 
     /** dx = scale * (x - y) and the sum of (x - y)^2, in an order fixed by n;
      *  dx may be NULL */

@@ -29,11 +29,13 @@ FSDP_KERNEL_SOURCES = \
     %D%/kernels/lanes.h \
     %D%/kernels/layer_norm.c \
     %D%/kernels/optimizers.c \
+    %D%/kernels/partial_cross_entropy.c \
     %D%/kernels/real.h \
     %D%/kernels/rms_norm.c \
     %D%/kernels/rotary.c \
     %D%/kernels/rows.c \
     %D%/kernels/silu.c \
+    %D%/kernels/softmax_row.h \
     %D%/kernels/sums.c \
     %D%/kernels/table.c
 

@@ -44,3 +44,8 @@ suites += %D%/test_half
     tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c
 suites += %D%/test_half_models
 %C%_test_half_models_SOURCES = %D%/test_half_models.c %D%/small_gpt2.h $(nn_case)
+
+parallel_case = %D%/parallel_case.c %D%/parallel_case.h
+suites += %D%/test_tensor_parallel
+%C%_test_tensor_parallel_SOURCES = \
+    %D%/test_tensor_parallel.c $(parallel_case) $(nn_case)

@@ -9,7 +9,8 @@ attention_dropout(const attention_t *a, const attention_place_t *place,
     uint64_t positions = a->positions;
     real_t scale = (real_t)(1 / (1 - key->p));
     for (size_t i = 0; i < TILE && place->query + i < positions; i++) {
-        uint64_t row = place->head * positions + place->query + i;
+        uint64_t head = key->first_head + place->head;
+        uint64_t row = head * positions + place->query + i;
         size_t keys = attention_keys(a, place, i / PANEL);
         /* Words come four at a time, the first of them perhaps not ours. */
         uint64_t begin = row * positions + place->key;

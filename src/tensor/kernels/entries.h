@@ -66,6 +66,17 @@ void K(rotary)(const void *x, const void *table, void *y, size_t rows,
 void K(cross_entropy)(const void *logits, const int32_t *target,
                       int32_t ignore_index, void *loss, void *dlogits,
                       double scale, size_t rows, size_t classes);
+void K(partial_max)(const void *logits, void *max, size_t rows, size_t classes);
+void K(partial_exponentials)(void *logits, const void *max,
+                             const int32_t *target, size_t first, void *sum,
+                             void *hit, size_t rows, size_t classes);
+void K(partial_losses)(const void *max, const void *sum, const void *hit,
+                       const int32_t *target, int32_t ignore_index, void *loss,
+                       size_t rows);
+void K(partial_dlogits)(void *exponentials, const void *sum,
+                        const int32_t *target, int32_t ignore_index,
+                        size_t first, double scale, size_t rows,
+                        size_t classes);
 double K(squared_error)(const void *x, const void *y, double scale, void *dx,
                         size_t n);
 double K(sum)(const void *x, size_t n);

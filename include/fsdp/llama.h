@@ -33,13 +33,16 @@ typedef struct fsdp_llama_config {
  *  10000, head not tied, no biases, no dropout, float32. */
 fsdp_llama_config_t fsdp_llama_config_default(void);
 
+/** `config` with every field that is 0 where that makes no sense filled in. */
+fsdp_llama_config_t
+fsdp_llama_config_complete(const fsdp_llama_config_t *config);
 /** Why a configuration is refused: a sentence that the caller frees with
  *  fsdp_free(), or NULL if it is sound.  Heads must divide hidden_size (unless
  *  head_dim is given), key heads the heads, and head_dim must be even. */
 char *fsdp_llama_config_fault(const fsdp_llama_config_t *config);
 
-/** Fields that are 0 where that makes no sense take their default.  Ends the
- *  program with fsdp_llama_config_fault() if there is one. */
+/** Completes the configuration.  Ends the program with
+ *  fsdp_llama_config_fault() if there is one. */
 fsdp_module_t *fsdp_llama_create(const fsdp_llama_config_t *config);
 /** Block i ("model.layers.I"): a unit for fully_shard(). */
 fsdp_module_t *fsdp_llama_block(fsdp_module_t *llama, int i);

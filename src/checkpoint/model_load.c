@@ -38,6 +38,15 @@ find_parameter(const fsdp_parameter_list_t *list, const char *name)
     return NULL;
 }
 
+/* The token embedding of a GPT-2 or a Llama, which a tied head shares. */
+static fsdp_parameter_t *
+find_embedding(const fsdp_parameter_list_t *list)
+{
+    fsdp_parameter_t *gpt2 = find_parameter(list, "wte.weight");
+    return gpt2 != NULL ? gpt2
+                        : find_parameter(list, "model.embed_tokens.weight");
+}
+
 /* NULL if there is none; *twice is set if the file has it with the prefix and
  * without. */
 static const fsdp_safetensors_entry_t *
@@ -136,17 +145,19 @@ check_parameter(const char *path, const fsdp_safetensors_t *file,
     return FSDP_OK;
 }
 
-/* Files of GPT-2 hold more than its parameters: the head, even if it is tied to
- * the embedding and so no parameter of its own; in old ones the causal mask. */
+/* Files hold more than parameters: the head, even if it is tied to the embedding
+ * and so no parameter of its own; in old ones GPT-2's causal mask, Llama's
+ * frequencies. */
 static fsdp_status_t
 check_superfluous(const char *path, const fsdp_parameter_list_t *list,
                   const fsdp_safetensors_entry_t *entry)
 {
     if (ends_with(entry->name, ".attn.bias") ||
-        ends_with(entry->name, ".attn.masked_bias"))
+        ends_with(entry->name, ".attn.masked_bias") ||
+        ends_with(entry->name, ".rotary_emb.inv_freq"))
         return FSDP_OK;
     if (strcmp(bare_name(entry->name), "lm_head.weight") == 0) {
-        fsdp_parameter_t *tied = find_parameter(list, "wte.weight");
+        fsdp_parameter_t *tied = find_embedding(list);
         if (tied != NULL)
             return same_shape(tied, entry) ? FSDP_OK
                                            : wrong_shape(path, tied, entry);
@@ -248,7 +259,7 @@ check_tied_head(const char *path, const fsdp_safetensors_t *file,
 {
     bool twice, same = true;
     fsdp_status_t status = FSDP_OK;
-    fsdp_parameter_t *tied = find_parameter(list, "wte.weight");
+    fsdp_parameter_t *tied = find_embedding(list);
     const fsdp_safetensors_entry_t *head =
         find_entry(file, "lm_head.weight", &twice);
     if (tied == NULL || head == NULL || find_parameter(list, head->name))

@@ -9,10 +9,11 @@
 /** Everything that can be said on the command line; see options.c. */
 typedef struct cli_options {
     /* model */
-    int model; /**< CLI_GPT2 or CLI_MLP */
+    int model; /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */
     long layers, heads, width, context, vocab_size;
+    long kv_heads, intermediate_size; /**< 0: llama's own */
     const char *hidden; /**< "64,32" */
-    bool untied;
+    bool untied, tied;
     double dropout;
     int dtype; /**< 0 float32, 1 float64 */
     /* data */
@@ -43,7 +44,7 @@ typedef struct cli_options {
     double temperature;
 } cli_options_t;
 
-enum { CLI_GPT2, CLI_MLP };
+enum { CLI_GPT2, CLI_LLAMA, CLI_MLP };
 enum { CLI_ADAMW, CLI_SGD };
 
 typedef enum cli_command {

@@ -40,16 +40,37 @@ shard_unit(fsdp_module_t *module, const fsdp_options_t *options, double divide)
     return status;
 }
 
+static bool
+is_a(const fsdp_module_t *model, const char *kind)
+{
+    return strcmp(model->kind, kind) == 0;
+}
+
+static int
+count_units(const fsdp_module_t *model)
+{
+    if (is_a(model, "GPT2LMHeadModel"))
+        return (int)fsdp_gpt2_get_config(model)->n_layer;
+    if (is_a(model, "LlamaForCausalLM"))
+        return (int)fsdp_llama_get_config(model)->num_hidden_layers;
+    return fsdp_mlp_num_layers(model);
+}
+
+static fsdp_module_t *
+unit(fsdp_module_t *model, int i)
+{
+    if (is_a(model, "GPT2LMHeadModel"))
+        return fsdp_gpt2_block(model, i);
+    if (is_a(model, "LlamaForCausalLM"))
+        return fsdp_llama_block(model, i);
+    return fsdp_mlp_layer(model, i);
+}
+
 fsdp_status_t
 cli_shard(fsdp_module_t *model, const fsdp_options_t *options, double divide)
 {
-    bool gpt2 = strcmp(model->kind, "GPT2LMHeadModel") == 0;
-    int units = gpt2 ? (int)fsdp_gpt2_get_config(model)->n_layer
-                     : fsdp_mlp_num_layers(model);
     fsdp_status_t status = FSDP_OK;
-    for (int i = 0; i < units && status == FSDP_OK; i++)
-        status = shard_unit(gpt2 ? fsdp_gpt2_block(model, i)
-                                 : fsdp_mlp_layer(model, i),
-                            options, divide);
+    for (int i = 0; i < count_units(model) && status == FSDP_OK; i++)
+        status = shard_unit(unit(model, i), options, divide);
     return status == FSDP_OK ? shard_unit(model, options, divide) : status;
 }

@@ -2,25 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/llama.h"
+#include "cli/metadata.h"
 
 /* ---- the model of a file ------------------------------------------------ */
-
-static fsdp_status_t
-get_size(const fsdp_safetensors_t *file, const char *path, const char *key,
-         size_t *value)
-{
-    const char *text = fsdp_safetensors_metadata(file, key);
-    char *end;
-    long number = text != NULL ? strtol(text, &end, 10) : 0;
-    if (text == NULL || *end != '\0' || number < 1 || number > 100000000)
-        return fsdp_error(FSDP_ERR_INPUT,
-                          "%s: its metadata has no sound \"%s\"; use a file "
-                          "that fsdp train --model gpt2 --save wrote",
-                          path, key);
-    *value = (size_t)number;
-    return FSDP_OK;
-}
 
 static fsdp_status_t
 get_dtype(const fsdp_safetensors_t *file, const char *path,
@@ -61,12 +46,10 @@ check_sizes(const fsdp_safetensors_t *file, const char *path,
 }
 
 static fsdp_status_t
-read_config(const char *path, fsdp_gpt2_config_t *config)
+read_gpt2(const fsdp_safetensors_t *file, const char *path,
+          fsdp_gpt2_config_t *config)
 {
-    fsdp_safetensors_t *file;
-    fsdp_status_t status = fsdp_safetensors_open(path, &file);
-    if (status != FSDP_OK)
-        return status;
+    fsdp_status_t status = FSDP_OK;
     *config = fsdp_gpt2_config_default();
     const struct {
         const char *key;
@@ -77,16 +60,50 @@ read_config(const char *path, fsdp_gpt2_config_t *config)
                  {"vocab_size", &config->vocab_size},
                  {"n_positions", &config->n_positions}};
     for (size_t i = 0; i < 5 && status == FSDP_OK; i++)
-        status = get_size(file, path, sizes[i].key, sizes[i].value);
+        status = cli_metadata_size(file, path, sizes[i].key, sizes[i].value);
     if (status == FSDP_OK)
         status = get_dtype(file, path, config);
     if (status == FSDP_OK)
         status = check_sizes(file, path, config);
-    const char *eps = fsdp_safetensors_metadata(file, "layer_norm_epsilon");
-    if (eps != NULL && strtod(eps, NULL) > 0)
-        config->layer_norm_epsilon = strtod(eps, NULL);
+    cli_metadata_positive(file, "layer_norm_epsilon",
+                          &config->layer_norm_epsilon);
+    return status;
+}
+
+/* A model of text. */
+typedef struct language {
+    bool is_llama;
+    fsdp_gpt2_config_t gpt2;
+    fsdp_llama_config_t llama;
+} language_t;
+
+static fsdp_status_t
+read_language(const char *path, language_t *language)
+{
+    fsdp_safetensors_t *file;
+    fsdp_status_t status = fsdp_safetensors_open(path, &file);
+    if (status != FSDP_OK)
+        return status;
+    const char *type = fsdp_safetensors_metadata(file, "model_type");
+    language->is_llama = type != NULL && strcmp(type, "llama") == 0;
+    status = language->is_llama ? cli_llama_read(file, path, &language->llama)
+                                : read_gpt2(file, path, &language->gpt2);
     fsdp_safetensors_close(&file);
     return status;
+}
+
+static fsdp_module_t *
+create(const language_t *language)
+{
+    return language->is_llama ? fsdp_llama_create(&language->llama)
+                              : fsdp_gpt2_create(&language->gpt2);
+}
+
+static size_t
+positions_of(const language_t *language)
+{
+    return language->is_llama ? language->llama.max_position_embeddings
+                              : language->gpt2.n_positions;
 }
 
 /* ---- sampling ----------------------------------------------------------- */
@@ -133,7 +150,7 @@ run_model(fsdp_module_t *model, const int32_t *tokens, size_t count,
     fsdp_tensor_t *x =
         fsdp_tape_new_tensor(tape, FSDP_INT32, 2, (size_t[]){1, count});
     memcpy(x->data, tokens, count * sizeof *tokens);
-    fsdp_tensor_t *y = fsdp_gpt2_logits(tape, model, x);
+    fsdp_tensor_t *y = fsdp_module_call1(model, tape, x);
     for (int i = 0; i < 256; i++)
         logit[i] = fsdp_tensor_get(y, (size_t)i);
     fsdp_tape_destroy(&tape);
@@ -148,11 +165,11 @@ say(const char *text, size_t length)
     fflush(stdout);
 }
 
-/* The text grows; the model sees the last n_positions bytes of it. */
+/* The text grows; the model sees the last `positions` bytes of it. */
 static void
-write_text(fsdp_module_t *model, const cli_options_t *o, const char *prompt)
+write_text(fsdp_module_t *model, size_t positions, const cli_options_t *o,
+           const char *prompt)
 {
-    size_t positions = fsdp_gpt2_get_config(model)->n_positions;
     size_t length = strlen(prompt);
     size_t most = length + (size_t)o->tokens;
     int32_t *token = fsdp_alloc(FSDP_MEM_OTHER, most * sizeof *token);
@@ -175,7 +192,7 @@ write_text(fsdp_module_t *model, const cli_options_t *o, const char *prompt)
 fsdp_status_t
 cli_generate(const cli_options_t *o)
 {
-    fsdp_gpt2_config_t config;
+    language_t language;
     fsdp_status_t status = FSDP_OK;
     cli_choose_threads(o->threads);
     if (o->model_file == NULL)
@@ -183,12 +200,12 @@ cli_generate(const cli_options_t *o)
                             "--model FILE is needed: what fsdp train --save "
                             "wrote");
     else
-        status = read_config(o->model_file, &config);
+        status = read_language(o->model_file, &language);
     status = fsdp_comm_agree(fsdp_comm_world(), status);
     if (status != FSDP_OK)
         return status;
 
-    fsdp_module_t *model = fsdp_gpt2_create(&config);
+    fsdp_module_t *model = create(&language);
     fsdp_options_t options = fsdp_options_default();
     options.mesh = fsdp_mesh_create_1d();
     options.reshard_after_forward = FSDP_RESHARD_FALSE; /* gather once */
@@ -196,7 +213,8 @@ cli_generate(const cli_options_t *o)
     if (status == FSDP_OK)
         status = fsdp_model_load(model, fsdp_comm_world(), o->model_file);
     if (status == FSDP_OK) /* a newline is the plainest beginning */
-        write_text(model, o, o->prompt[0] != '\0' ? o->prompt : "\n");
+        write_text(model, positions_of(&language), o,
+                   o->prompt[0] != '\0' ? o->prompt : "\n");
     fsdp_module_destroy(&model);
     fsdp_mesh_destroy(&options.mesh);
     return status;

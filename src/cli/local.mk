@@ -5,7 +5,9 @@ fsdp_SOURCES = \
     %D%/common.c \
     %D%/doctor.c \
     %D%/generate.c \
+    %D%/llama.c %D%/llama.h \
     %D%/main.c \
+    %D%/metadata.c %D%/metadata.h \
     %D%/option_table.c %D%/option_table.h \
     %D%/options.c \
     %D%/report.c %D%/report.h \

@@ -15,7 +15,9 @@ typedef enum cli_option_kind {
 /** What an option has a meaning with; given without it, it is refused. */
 typedef enum cli_need {
     CLI_NEEDS_NOTHING,
+    CLI_NEEDS_TEXT, /**< a model of text: gpt2 or llama */
     CLI_NEEDS_GPT2,
+    CLI_NEEDS_LLAMA,
     CLI_NEEDS_MLP,
     CLI_NEEDS_SGD,
     CLI_NEEDS_ADAMW

@@ -188,6 +188,10 @@ static bool
 is_met(cli_need_t need, const cli_options_t *o)
 {
     switch (need) {
+    case CLI_NEEDS_TEXT:
+        return o->model != CLI_MLP;
+    case CLI_NEEDS_LLAMA:
+        return o->model == CLI_LLAMA;
     case CLI_NEEDS_GPT2:
         return o->model == CLI_GPT2;
     case CLI_NEEDS_MLP:
@@ -207,7 +211,9 @@ static fsdp_status_t
 check_needs(const bool *given, const cli_options_t *o)
 {
     static const char *const remedy[] = {
+        [CLI_NEEDS_TEXT] = "--model gpt2 or llama",
         [CLI_NEEDS_GPT2] = "--model gpt2",
+        [CLI_NEEDS_LLAMA] = "--model llama",
         [CLI_NEEDS_MLP] = "--model mlp",
         [CLI_NEEDS_SGD] = "--optimizer sgd",
         [CLI_NEEDS_ADAMW] = "--optimizer adamw",
@@ -252,7 +258,7 @@ cli_print_command_help(cli_command_t command, FILE *out)
         [CLI_TRAIN] = "train --data FILE [OPTION]...\n\nTrains a model that is "
                       "sharded over the ranks.",
         [CLI_GENERATE] = "generate --model FILE [OPTION]...\n\nWrites text "
-                         "with a trained GPT-2.",
+                         "with a trained GPT-2 or Llama.",
         [CLI_DOCTOR] = "doctor [OPTION]...\n\nLooks for what is wrong with the "
                        "machine, MPI or BLIS.",
     };

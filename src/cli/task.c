@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/llama.h"
+
 /* ---- shapes ------------------------------------------------------------- */
 
 /* The number of heads shows in no shape: only the metadata can tell. */
@@ -13,12 +15,8 @@ check_init(const cli_options_t *o)
     fsdp_status_t status = fsdp_safetensors_open(o->init, &file);
     if (status != FSDP_OK)
         return status;
-    const char *heads = fsdp_safetensors_metadata(file, "n_head");
-    if (heads != NULL && strtol(heads, NULL, 10) != o->heads)
-        status = fsdp_error(FSDP_ERR_INPUT,
-                            "--init %s: the model in it has %s heads, not "
-                            "%ld; give --heads %s",
-                            o->init, heads, o->heads, heads);
+    status =
+        cli_metadata_check_option(file, o->init, "n_head", "heads", o->heads);
     fsdp_safetensors_close(&file);
     return status;
 }
@@ -45,11 +43,19 @@ settle_gpt2(cli_task_t *task)
     task->gpt2.tie_word_embeddings = !o->untied;
     task->gpt2.dtype = task->dtype;
     task->gpt2.seed = (uint64_t)o->seed;
-    fsdp_status_t status =
-        fsdp_dataset_open_text(o->data, (size_t)o->context, &task->data);
-    if (status == FSDP_OK && o->init != NULL)
-        status = check_init(o);
-    return status;
+    return o->init != NULL ? check_init(o) : FSDP_OK;
+}
+
+static fsdp_status_t
+settle_text(cli_task_t *task)
+{
+    const cli_options_t *o = task->options;
+    fsdp_status_t status = o->model == CLI_LLAMA
+                               ? cli_llama_settle(o, task->dtype, &task->llama)
+                               : settle_gpt2(task);
+    return status == FSDP_OK ? fsdp_dataset_open_text(
+                                   o->data, (size_t)o->context, &task->data)
+                             : status;
 }
 
 /* "64,32" between the features and the classes of the data. */
@@ -96,9 +102,9 @@ cli_task_open(cli_task_t *task, const cli_options_t *options)
                          .dtype = options->dtype == 1 ? FSDP_FP64 : FSDP_FP32};
     if (options->data == NULL)
         return fsdp_error(FSDP_ERR_USAGE,
-                          "--data FILE is needed: a text for gpt2, a CSV file "
-                          "for mlp");
-    return options->model == CLI_GPT2 ? settle_gpt2(task) : settle_mlp(task);
+                          "--data FILE is needed: a text for gpt2 or llama, "
+                          "a CSV file for mlp");
+    return options->model == CLI_MLP ? settle_mlp(task) : settle_text(task);
 }
 
 void
@@ -110,8 +116,14 @@ cli_task_close(cli_task_t *task)
 fsdp_module_t *
 cli_task_model(const cli_task_t *task)
 {
-    return task->options->model == CLI_GPT2 ? fsdp_gpt2_create(&task->gpt2)
-                                            : fsdp_mlp_create(&task->mlp);
+    switch (task->options->model) {
+    case CLI_GPT2:
+        return fsdp_gpt2_create(&task->gpt2);
+    case CLI_LLAMA:
+        return fsdp_llama_create(&task->llama);
+    default:
+        return fsdp_mlp_create(&task->mlp);
+    }
 }
 
 /* ---- batches ------------------------------------------------------------ */
@@ -121,7 +133,7 @@ static fsdp_values_t
 text_batch(const cli_task_t *task, fsdp_tape_t *tape, fsdp_split_t split,
            const size_t *number, size_t rows)
 {
-    size_t context = task->gpt2.n_positions;
+    size_t context = (size_t)task->options->context;
     const size_t shape[] = {rows, context};
     fsdp_tensor_t *x = fsdp_tape_new_tensor(tape, FSDP_INT32, 2, shape);
     fsdp_tensor_t *y = fsdp_tape_new_tensor(tape, FSDP_INT32, 2, shape);
@@ -156,7 +168,7 @@ static fsdp_values_t
 batch(const cli_task_t *task, fsdp_tape_t *tape, fsdp_split_t split,
       const size_t *number, size_t rows)
 {
-    return task->options->model == CLI_GPT2
+    return task->options->model != CLI_MLP
                ? text_batch(task, tape, split, number, rows)
                : csv_batch(task, tape, split, number, rows);
 }
@@ -188,8 +200,8 @@ loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
                               (size_t)micro * rows + b, (size_t)o->batch_size);
     fsdp_values_t xy = batch(task, tape, FSDP_TRAIN, number, rows);
     fsdp_free(number);
-    return o->model == CLI_GPT2
-               ? fsdp_gpt2_loss(tape, model, xy.tensor[0], xy.tensor[1])
+    return o->model != CLI_MLP
+               ? fsdp_module_call(model, tape, xy).tensor[0]
                : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
 }
 
@@ -221,8 +233,8 @@ cli_task_held_out_count(const cli_task_t *task)
     const cli_options_t *o = task->options;
     size_t rows = (size_t)o->micro_batch_size;
     size_t held = fsdp_dataset_size(task->data, FSDP_VALIDATION);
-    return o->model == CLI_GPT2 ? o->eval_batches
-                                : (long)((held + rows - 1) / rows);
+    return o->model != CLI_MLP ? o->eval_batches
+                               : (long)((held + rows - 1) / rows);
 }
 
 /* Text: samples spread evenly over the split.  CSV: all rows in turn. */
@@ -235,7 +247,7 @@ held_out_samples(const cli_task_t *task, long index, size_t *number)
     size_t count = 0;
     for (size_t b = 0; b < rows; b++) {
         size_t i = (size_t)index * rows + b;
-        if (task->options->model == CLI_GPT2)
+        if (task->options->model != CLI_MLP)
             number[count++] = (size_t)((double)held * (double)i / (double)all);
         else if (i < held)
             number[count++] = i;
@@ -279,9 +291,9 @@ cli_task_held_out(const cli_task_t *task, fsdp_module_t *model, long index)
     size_t rows = held_out_samples(task, index, number);
     fsdp_values_t xy = batch(task, tape, FSDP_VALIDATION, number, rows);
     cli_held_out_t out = {.rows = (double)rows};
-    if (task->options->model == CLI_GPT2)
-        out.loss = fsdp_tensor_get(
-            fsdp_gpt2_loss(tape, model, xy.tensor[0], xy.tensor[1]), 0);
+    if (task->options->model != CLI_MLP)
+        out.loss =
+            fsdp_tensor_get(fsdp_module_call(model, tape, xy).tensor[0], 0);
     else
         judge_csv(tape, model, xy, &out);
     fsdp_free(number);
@@ -291,30 +303,10 @@ cli_task_held_out(const cli_task_t *task, fsdp_module_t *model, long index)
 
 /* ---- metadata ----------------------------------------------------------- */
 
-static char *
-add_pair(cli_metadata_t *m, const char *key)
-{
-    m->pair[m->count][0] = key;
-    m->pair[m->count][1] = m->text[m->count];
-    return m->text[m->count++];
-}
-
-static void
-add_number(cli_metadata_t *m, const char *key, double value)
-{
-    snprintf(add_pair(m, key), sizeof m->text[0], "%.17g", value);
-}
-
-static void
-add_text(cli_metadata_t *m, const char *key, const char *value)
-{
-    snprintf(add_pair(m, key), sizeof m->text[0], "%s", value);
-}
-
 static void
 add_widths(cli_metadata_t *m, const fsdp_mlp_config_t *mlp)
 {
-    char *text = add_pair(m, "widths");
+    char *text = cli_metadata_add(m, "widths");
     size_t used = 0, size = sizeof m->text[0];
     for (int i = 0; i <= mlp->num_layers && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, i ? ",%zu" : "%zu",
@@ -326,21 +318,25 @@ cli_task_metadata(const cli_task_t *task, cli_metadata_t *m)
 {
     const fsdp_gpt2_config_t *g = &task->gpt2;
     m->count = 0;
-    add_text(m, "format", "pt");
+    cli_metadata_text(m, "format", "pt");
     if (task->options->model == CLI_MLP) {
-        add_text(m, "model_type", "mlp");
+        cli_metadata_text(m, "model_type", "mlp");
         add_widths(m, &task->mlp);
-        add_text(m, "activation_function", "relu");
+        cli_metadata_text(m, "activation_function", "relu");
         return;
     }
-    add_text(m, "model_type", "gpt2");
-    add_number(m, "n_layer", (double)g->n_layer);
-    add_number(m, "n_head", (double)g->n_head);
-    add_number(m, "n_embd", (double)g->n_embd);
-    add_number(m, "vocab_size", (double)g->vocab_size);
-    add_number(m, "n_positions", (double)g->n_positions);
-    add_number(m, "layer_norm_epsilon", g->layer_norm_epsilon);
-    add_text(m, "tie_word_embeddings",
-             g->tie_word_embeddings ? "true" : "false");
-    add_text(m, "activation_function", "gelu_new");
+    if (task->options->model == CLI_LLAMA) {
+        cli_llama_metadata(&task->llama, m);
+        return;
+    }
+    cli_metadata_text(m, "model_type", "gpt2");
+    cli_metadata_number(m, "n_layer", (double)g->n_layer);
+    cli_metadata_number(m, "n_head", (double)g->n_head);
+    cli_metadata_number(m, "n_embd", (double)g->n_embd);
+    cli_metadata_number(m, "vocab_size", (double)g->vocab_size);
+    cli_metadata_number(m, "n_positions", (double)g->n_positions);
+    cli_metadata_number(m, "layer_norm_epsilon", g->layer_norm_epsilon);
+    cli_metadata_text(m, "tie_word_embeddings",
+                      g->tie_word_embeddings ? "true" : "false");
+    cli_metadata_text(m, "activation_function", "gelu_new");
 }

@@ -3,13 +3,15 @@
 #define FSDP_CLI_TASK_H
 
 #include "cli/cli.h"
+#include "cli/metadata.h"
 
 /** Not collective; every rank has one. */
 typedef struct cli_task {
     const cli_options_t *options; /**< borrowed */
     fsdp_dtype_t dtype;
-    fsdp_dataset_t *data; /**< owned */
-    fsdp_gpt2_config_t gpt2;
+    fsdp_dataset_t *data;    /**< owned */
+    fsdp_gpt2_config_t gpt2; /**< the one that --model asks for */
+    fsdp_llama_config_t llama;
     fsdp_mlp_config_t mlp;
     bool failed; /**< build() could not load --init; see fsdp_error_message() */
 } cli_task_t;
@@ -34,11 +36,6 @@ cli_held_out_t cli_task_held_out(const cli_task_t *task, fsdp_module_t *model,
                                  long index);
 
 /** The metadata for --save: pairs of strings, valid as long as the task. */
-typedef struct cli_metadata {
-    const char *pair[16][2];
-    char text[16][512];
-    size_t count;
-} cli_metadata_t;
 void cli_task_metadata(const cli_task_t *task, cli_metadata_t *metadata);
 
 #endif

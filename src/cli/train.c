@@ -316,7 +316,7 @@ train_step(run_t *run, cli_step_t *s)
         s->report = fsdp_verifier_end_step(run->verifier);
     }
     fsdp_optimizer_zero_grad(run->optimizer);
-    size_t per_sample = run->o->model == CLI_GPT2 ? (size_t)run->o->context : 1;
+    size_t per_sample = run->o->model != CLI_MLP ? (size_t)run->o->context : 1;
     s->per_second = (double)run->o->batch_size * (double)per_sample /
                     (fsdp_clock_seconds() - start);
     return FSDP_OK;
@@ -358,6 +358,9 @@ evaluate(run_t *run)
 
 /* ---- the whole ---------------------------------------------------------- */
 
+static const char *const model_name[] = {
+    [CLI_GPT2] = "gpt2", [CLI_LLAMA] = "llama", [CLI_MLP] = "mlp"};
+
 static void
 say_what_begins(const run_t *run)
 {
@@ -366,13 +369,13 @@ say_what_begins(const run_t *run)
         return;
     printf("fsdp: %s of %zu parameters, %s, on %d rank%s of %d thread%s; "
            "%ld step%s of %ld x %d x %ld %s\n",
-           o->model == CLI_GPT2 ? "gpt2" : "mlp",
+           model_name[o->model],
            fsdp_module_num_elements(run->model),
            fsdp_dtype_name(run->task.dtype), run->size,
            run->size > 1 ? "s" : "", fsdp_get_num_threads(),
            fsdp_get_num_threads() > 1 ? "s" : "", o->steps,
            o->steps > 1 ? "s" : "", (long)run->size, run->micros,
-           o->micro_batch_size, o->model == CLI_GPT2 ? "sequences" : "rows");
+           o->micro_batch_size, o->model != CLI_MLP ? "sequences" : "rows");
     if (fsdp_fault_chosen() != FSDP_FAULT_NONE)
         printf("fsdp: injected fault: %s\n",
                fsdp_fault_text(fsdp_fault_chosen()));
@@ -430,7 +433,7 @@ train_all(run_t *run)
                         .steps = o->steps,
                         .verifying = run->verifier != NULL};
         train_step(run, &s);
-        cli_report_step(&s, o->model == CLI_GPT2 ? "tok" : "rows");
+        cli_report_step(&s, o->model != CLI_MLP ? "tok" : "rows");
         wrong |= s.report.differing > 0;
         if (!isfinite(s.loss) && !wrong)
             return fsdp_error(FSDP_ERR_FAULT,

@@ -37,10 +37,10 @@ usual_intermediate_size(size_t hidden_size)
     return (hidden_size * 8 / 3 + 31) / 32 * 32;
 }
 
-static fsdp_llama_config_t
-fill_defaults(fsdp_llama_config_t c)
+fsdp_llama_config_t
+fsdp_llama_config_complete(const fsdp_llama_config_t *config)
 {
-    fsdp_llama_config_t d = fsdp_llama_config_default();
+    fsdp_llama_config_t c = *config, d = fsdp_llama_config_default();
     c.vocab_size = or_default(c.vocab_size, d.vocab_size);
     c.hidden_size = or_default(c.hidden_size, d.hidden_size);
     c.intermediate_size =
@@ -67,7 +67,7 @@ fill_defaults(fsdp_llama_config_t c)
 char *
 fsdp_llama_config_fault(const fsdp_llama_config_t *config)
 {
-    fsdp_llama_config_t c = fill_defaults(*config);
+    fsdp_llama_config_t c = fsdp_llama_config_complete(config);
     size_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
     if (config->head_dim == 0 && c.hidden_size % heads != 0)
         return fsdp_format("num_attention_heads %zu does not divide "
@@ -133,7 +133,7 @@ fsdp_llama_create(const fsdp_llama_config_t *config)
 {
     char *fault = fsdp_llama_config_fault(config);
     FSDP_CHECK(fault == NULL, "Llama: %s", fault);
-    fsdp_llama_config_t c = fill_defaults(*config);
+    fsdp_llama_config_t c = fsdp_llama_config_complete(config);
     fsdp_module_t *root = fsdp_module_create("", "LlamaForCausalLM",
                                              fsdp_lm_forward, &c, sizeof c);
     fsdp_module_t *model = fsdp_module_add_child(root, model_create(&c));

@@ -52,7 +52,8 @@ attention_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
     fsdp_tensor_t *q = fsdp_module_call1(self->child[ATTN_Q_PROJ], tape, x);
     fsdp_tensor_t *k = fsdp_module_call1(self->child[ATTN_K_PROJ], tape, x);
     fsdp_tensor_t *v = fsdp_module_call1(self->child[ATTN_V_PROJ], tape, x);
-    const fsdp_tensor_t *table = llama_rotary_table(c->rotary, q->dtype);
+    const fsdp_tensor_t *table =
+        llama_rotary_table(c->rotary, q->dtype, q->shape[1]);
     q = fsdp_rotary(tape, q, c->heads, table);
     k = fsdp_rotary(tape, k, c->kv_heads, table);
     x = fsdp_op_grouped_attention(tape, q, k, v, c->heads, c->kv_heads,

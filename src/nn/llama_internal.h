@@ -4,20 +4,21 @@
 
 #include "fsdp/llama.h"
 
-/** The rotation of all blocks: made for all positions when first used, in each
- *  type that is used.  Hugging Face: LlamaRotaryEmbedding. */
+/** The rotation of all blocks: tables are made when first used, in each type
+ *  that is used, for the positions that are.  Hugging Face:
+ *  LlamaRotaryEmbedding. */
 typedef struct llama_rotary {
     size_t positions, head_dim;
     double theta;
-    fsdp_tensor_t *table[2]; /**< float32, float64; NULL: not used yet */
+    struct llama_table *longest[2]; /**< float32, float64; NULL: not used yet */
 } llama_rotary_t;
 
 /** `owner`, a module, frees it when it goes. */
 llama_rotary_t *llama_rotary_create(fsdp_module_t *owner, size_t positions,
                                     size_t head_dim, double theta);
-/** The table for values of a type.  Borrowed. */
+/** A table for values of a type and at least so many positions.  Borrowed. */
 const fsdp_tensor_t *llama_rotary_table(llama_rotary_t *rotary,
-                                        fsdp_dtype_t dtype);
+                                        fsdp_dtype_t dtype, size_t positions);
 
 /** "model.layers.I": norm, attention, norm, MLP, each pair added to what came
  *  in.  x [B,T,C] -> [B,T,C].  `config` is complete; `rotary` is borrowed.

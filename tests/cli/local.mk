@@ -3,6 +3,7 @@ TESTS += \
     %D%/bad_input.sh \
     %D%/inject.sh \
     %D%/learn.sh \
+    %D%/llama.sh \
     %D%/log.sh \
     %D%/program.sh \
     %D%/save.sh \
@@ -11,6 +12,7 @@ EXTRA_DIST += \
     %D%/bad_input.sh \
     %D%/inject.sh \
     %D%/learn.sh \
+    %D%/llama.sh \
     %D%/log.sh \
     %D%/program.sh \
     %D%/run.sh \

@@ -6,6 +6,8 @@
 
 gpt2="--model gpt2 --data $stories --layers 2 --heads 2 --width 20 --context 9
       --dropout 0.2 --eval-batches 5"
+llama="--model llama --data $stories --layers 2 --heads 4 --kv-heads 2
+       --width 24 --context 9 --dropout 0.2 --eval-batches 5"
 mlp="--model mlp --data $digits --hidden 33,21"
 
 # saved FILE RANKS ARGUMENT...
@@ -26,7 +28,7 @@ saved() {
 # same FILE FILE
 same() { cmp "$tmp/$1" "$tmp/$2" || complain "$1 and $2 are not the same"; }
 
-for model in gpt2 mlp; do
+for model in gpt2 llama mlp; do
     eval "options=\$$model"
     saved $model 1 $options --threads 1
     for n in 1 2 4 8; do
@@ -45,7 +47,7 @@ done
 # Loaded and saved without a step that changes anything: the same bytes, on
 # another number of ranks, and the baseline of a verification begins there too.
 for n in 1 3; do
-    for model in gpt2 mlp; do
+    for model in gpt2 llama mlp; do
         eval "options=\$$model"
         fsdp $n train $options --steps 1 --batch-size 6 --micro-batch-size 2 \
             --lr 0 --init "$tmp/$model" --save "$tmp/$model.again" \

@@ -21,6 +21,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 import transformers
 from transformers.activations import NewGELUActivation
+from transformers.models.llama import modeling_llama
 from transformers.pytorch_utils import Conv1D
 
 from fsdp_events import make_fsdp_events
@@ -144,6 +145,70 @@ def layer_norm_hard_inputs():
     return exact(torch.cat([constant, tiny, far, outlier.double()]).tolist())
 
 
+def rms_norm(x, weight):
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-6)
+
+
+def rms_norm_hard_inputs():
+    """Rows of nothing, of tiny numbers, far from zero, one outlier."""
+    n = Numbers("rms_norm_hard")
+    zero = torch.zeros(1, 9, dtype=torch.float64)
+    tiny, far = n.normal(1, 9, scale=1e-6), 1000.0 + n.normal(1, 9)
+    outlier = torch.cat([torch.zeros(1, 8), torch.full((1, 1), 256.0)], dim=1)
+    return exact(torch.cat([zero, tiny, far, outlier.double()]).tolist())
+
+
+def rotary_table(positions, head_dim, theta):
+    """cos and sin [positions, head_dim], in long double, then rounded: PyTorch
+    has no such type, and its float64 pow() would be felt."""
+    i = np.arange(head_dim // 2, dtype=np.longdouble)
+    frequency = np.longdouble(theta) ** (-2 * i / head_dim)
+    angle = np.arange(positions, dtype=np.longdouble)[:, None] * frequency
+    angle = np.concatenate([angle, angle], axis=1)
+    return (torch.from_numpy(np.cos(angle).astype(np.float64)),
+            torch.from_numpy(np.sin(angle).astype(np.float64)))
+
+
+def rotary(x, n_head=2, theta=10000.0):
+    """x [B, T, heads head_dim]; Hugging Face's rotation."""
+    B, T, C = x.shape
+    cos, sin = (t[None] for t in rotary_table(T, C // n_head, theta))
+    x = x.view(B, T, n_head, -1).transpose(1, 2)
+    x, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    return x.transpose(1, 2).reshape(B, T, C)
+
+
+def grouped_attention(q, k, v, n_head=6, n_kv_head=2):
+    B, T, C = q.shape
+    q, k, v = (x.view(B, T, n, -1).transpose(1, 2)
+               for x, n in ((q, n_head), (k, n_kv_head), (v, n_kv_head)))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                         enable_gqa=True)
+    return out.transpose(1, 2).reshape(B, T, C)
+
+
+def make_llama_operators(s):
+    n = Numbers("llama operators")
+    record(s, "rms_norm", rms_norm,
+           dict(x=n.normal(2, 3, 7, scale=2.0), weight=n.normal(7)))
+    record(s, "rms_norm_hard", rms_norm,
+           dict(x=rms_norm_hard_inputs(), weight=n.normal(9)))
+    record(s, "silu", F.silu, dict(x=hard_activation_inputs()))
+    record(s, "multiply", torch.mul, dict(x=n.normal(3, 5), y=n.normal(3, 5)))
+    record(s, "rotary", rotary, dict(x=n.normal(2, 7, 24)))
+    q, k, v = n.normal(2, 13, 24), n.normal(2, 13, 8), n.normal(2, 13, 8)
+    q[1, :, 0:4] = exact((q[1, :, 0:4] * 40).tolist())  # scores to +-200
+    q[0, 12, 4:8] = 0.0  # one query that likes all keys the same
+    record(s, "grouped_attention", grouped_attention, dict(q=q, k=k, v=v))
+    # What Hugging Face's module itself makes, in float32.
+    config = transformers.LlamaConfig(hidden_size=24, num_attention_heads=2,
+                                      max_position_embeddings=64)
+    module = modeling_llama.LlamaRotaryEmbedding(config)
+    cos, sin = module(torch.zeros(1), torch.arange(64)[None])
+    s["rotary_table.cos"], s["rotary_table.sin"] = cos[0].double(), \
+        sin[0].double()
+
+
 def make_operators(folder):
     s, n = {}, Numbers("operators")
     x, w, b = n.normal(2, 3, 5), n.normal(7, 5), n.normal(7)
@@ -194,6 +259,7 @@ def make_operators(folder):
            grad_out=exact([1.25]))
     s["layer_norm.eps"] = s["layer_norm_hard.eps"] = torch.tensor(
         [1e-5], dtype=torch.float64)
+    make_llama_operators(s)
     write_safetensors(f"{folder}/operators.safetensors", s,
                       {**VERSIONS, "ignore_index": str(IGNORE)})
 
@@ -230,12 +296,77 @@ def gpt2_config(tied):
         eos_token_id=None, attn_implementation="eager")
 
 
+def llama_config(tied):
+    # "eager" takes its softmax in float32 whatever the model's type
+    return transformers.LlamaConfig(
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        hidden_size=8, head_dim=4, intermediate_size=12, vocab_size=17,
+        max_position_embeddings=10, rms_norm_eps=1e-6, attention_bias=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        mlp_bias=False, attention_dropout=0.0, tie_word_embeddings=tied,
+        use_cache=False, bos_token_id=None, eos_token_id=None,
+        attn_implementation="sdpa")
+
+
+class Float64Norm(nn.Module):
+    """LlamaRMSNorm without its float32, which it insists on."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.weight, self.eps = norm.weight, norm.variance_epsilon
+
+    def forward(self, x):
+        variance = x.pow(2).mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(variance + self.eps))
+
+
+class Float64Rotary(nn.Module):
+    """LlamaRotaryEmbedding, likewise."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.table = rotary_table(
+            config.max_position_embeddings, config.head_dim,
+            config.rope_parameters["rope_theta"])
+
+    def forward(self, x, position_ids):
+        return tuple(t[position_ids] for t in self.table)
+
+
+def llama_model(config):
+    """LlamaForCausalLM in float64, with the two modules above.  Checked against
+    the model as it is, in float32: loss and gradients agree to 1e-5."""
+    model = transformers.LlamaForCausalLM(config).train()
+    set_parameters(model, "llama")
+    tokens, target = gpt2_batches()[0][0]
+    plain = gpt2_loss(model, tokens, target)
+    plain.backward()
+    grads = {k: p.grad.double() for k, p in model.named_parameters()}
+    model.zero_grad()
+    names = [n for n, m in model.named_modules()
+             if isinstance(m, modeling_llama.LlamaRMSNorm)]
+    model = model.double()
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        norm = getattr(model.get_submodule(parent), last)
+        setattr(model.get_submodule(parent), last, Float64Norm(norm))
+    model.model.rotary_emb = Float64Rotary(config)
+    loss = gpt2_loss(model, tokens, target)
+    loss.backward()
+    assert abs(loss.item() - plain.item()) < 1e-5 * loss.item()
+    for k, p in model.named_parameters():
+        off = (p.grad - grads[k]).abs().max() / p.grad.abs().max()
+        assert off < 1e-5, (k, off)
+    model.zero_grad()
+    return model
+
+
 def set_parameters(model, name):
     """Larger than the usual initial values: no gradient shall be faint."""
     n = Numbers(name)
     with torch.no_grad():
         for key, p in model.named_parameters():
-            norm = re.search(r"ln_\w+\.weight$", key) is not None
+            norm = re.search(r"(ln_\w+|norm)\.weight$", key) is not None
             scale = 0.1 if norm or key.endswith("bias") else 0.4
             p.copy_(n.normal(*p.shape, scale=scale) + (1.0 if norm else 0.0))
             p.copy_(p.float().double())
@@ -332,6 +463,19 @@ def make_training(folder):
             "layer_norm_epsilon", "tie_word_embeddings")}
         train(f"{folder}/{name}.safetensors", model, gpt2_loss, gpt2_batches(),
               optimizer, max_norm, shape)
+
+    for name, optimizer, tied, max_norm in (
+            ("llama_sgd", "sgd", False, 2.25),
+            ("llama_adamw", "adamw", False, 2.25),
+            ("llama_tied_sgd", "sgd", True, 1.875)):
+        config = llama_config(tied)
+        shape = {k: getattr(config, k) for k in (
+            "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "hidden_size", "head_dim", "intermediate_size", "vocab_size",
+            "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings")}
+        shape["rope_theta"] = config.rope_parameters["rope_theta"]
+        train(f"{folder}/{name}.safetensors", llama_model(config), gpt2_loss,
+              gpt2_batches(), optimizer, max_norm, shape)
 
 
 def main():

@@ -4,8 +4,12 @@
 
 #include "twin/attention.h"
 #include "twin/gelu.h"
+#include "twin/grouped.h"
 #include "twin/half.h"
 #include "twin/layer_norm.h"
+#include "twin/rms_norm.h"
+#include "twin/rotary.h"
+#include "twin/silu.h"
 
 static fsdp_dtype_t stored;
 
@@ -191,6 +195,29 @@ layer_norm(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
     numbers_free(t.dy);
 }
 
+static void
+rms_norm(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    size_t channels = nn_array_numel(&c->array[1]);
+    size_t n = nn_array_numel(&c->array[0]), rows = n / channels;
+    twin_rms_norm_t t = {.rows = rows,
+                         .channels = channels,
+                         .eps = 1e-6,
+                         .x = numbers_of(c->array[0].value, n),
+                         .weight = numbers_of(c->array[1].value, channels),
+                         .dy = numbers_of(c->upstream, n),
+                         .y = out,
+                         .dx = grad[0],
+                         .dweight = grad[1],
+                         .rstd = twin_alloc(rows, sizeof(bounded_t))};
+    twin_rms_norm_forward(&t);
+    twin_rms_norm_backward(&t, t.rstd);
+    fsdp_free(t.rstd);
+    numbers_free(t.x);
+    numbers_free(t.weight);
+    numbers_free(t.dy);
+}
+
 /* ---- elementwise -------------------------------------------------------- */
 
 static void
@@ -214,6 +241,39 @@ static void
 gelu_erf(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
 {
     elementwise(c, twin_gelu_erf, twin_gelu_erf_backward, out, grad);
+}
+
+static void
+silu(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    elementwise(c, twin_silu, twin_silu_backward, out, grad);
+}
+
+static void
+multiply(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    for (size_t i = 0; i < c->out_numel; i++) {
+        bounded_t x = b_exact(c->array[0].value[i]);
+        bounded_t y = b_exact(c->array[1].value[i]);
+        bounded_t dy = b_exact(c->upstream[i]);
+        out[i] = b_mul(x, y);
+        grad[0][i] = b_mul(dy, y);
+        grad[1][i] = b_mul(dy, x);
+    }
+}
+
+/* Two heads; angles of base 10000. */
+static void
+rotary(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    const size_t *shape = c->array[0].shape;
+    twin_rotary_t t = {.rows = shape[0] * shape[1],
+                       .positions = shape[1],
+                       .heads = 2,
+                       .depth = shape[2] / 2,
+                       .theta = 10000};
+    twin_rotary(&t, c->array[0].value, false, out);
+    twin_rotary(&t, c->upstream, true, grad[0]);
 }
 
 static bounded_t
@@ -257,7 +317,7 @@ operator_bounds_attention(const nn_case_t *c, const double *factor,
                           .heads = 3,
                           .qkv = c->array[0].value,
                           .factor = factor};
-    twin_arithmetic_t arithmetic = {twin_u, twin_tiny, 64};
+    twin_arithmetic_t arithmetic = {twin_u, twin_tiny, 64, 0};
     size_t n = nn_array_numel(&c->array[0]), stats = n; /* more than B H T */
     double *o = twin_alloc(c->out_numel, sizeof *o);
     double *o_bound = twin_alloc(c->out_numel, sizeof *o);
@@ -287,6 +347,44 @@ static void
 attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
 {
     operator_bounds_attention(c, NULL, out, grad);
+}
+
+/* q, k and v side by side, a key head repeated for each query head that reads
+ * it: then it is attention as above, and the copies' gradients are one sum. */
+static void
+grouped_attention(const nn_case_t *c, bounded_t *out, bounded_t *const *grad)
+{
+    const size_t *q = c->array[0].shape, *k = c->array[1].shape;
+    twin_grouped_t g = {.batch = q[0],
+                        .positions = q[1],
+                        .heads = 6,
+                        .kv_heads = 2,
+                        .depth = q[2] / 6,
+                        .q = c->array[0].value,
+                        .k = c->array[1].value,
+                        .v = c->array[2].value};
+    twin_arithmetic_t arithmetic = {
+        .unit = twin_u, .tiny = twin_tiny, .tile = 64};
+    size_t n = q[0] * q[1] * q[2], kv = k[0] * k[1] * k[2];
+    size_t sizes[] = {n, n, n, kv, kv}; /* out, lse (less), dq, dk, dv */
+    double *value[5], *bound[5];
+    for (int i = 0; i < 5; i++) {
+        value[i] = twin_alloc(sizes[i], sizeof(double));
+        bound[i] = twin_alloc(sizes[i], sizeof(double));
+    }
+    twin_grouped_forward(&g, &arithmetic, value, bound);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = (bounded_t){value[0][i], bound[0][i]};
+        bound[0][i] = b_store(stored, out[i]).e; /* the backward reads it */
+    }
+    twin_grouped_backward(&g, &arithmetic, c->upstream, value, bound);
+    for (int a = 0; a < 3; a++)
+        for (size_t i = 0; i < sizes[2 + a]; i++)
+            grad[a][i] = (bounded_t){value[2 + a][i], bound[2 + a][i]};
+    for (int i = 0; i < 5; i++) {
+        fsdp_free(value[i]);
+        fsdp_free(bound[i]);
+    }
 }
 
 /* ---- losses ------------------------------------------------------------- */
@@ -418,6 +516,12 @@ static const struct {
     {"gelu_erf", gelu_erf},
     {"relu", relu},
     {"attention", attention},
+    {"rms_norm", rms_norm},
+    {"rms_norm_hard", rms_norm},
+    {"silu", silu},
+    {"multiply", multiply},
+    {"rotary", rotary},
+    {"grouped_attention", grouped_attention},
     {"residual", residual},
     {"cross_entropy", cross_entropy},
     {"linear_cross_entropy", linear_cross_entropy},

@@ -1,5 +1,5 @@
 /* Ranks: 1 */
-/* Three steps of both models against PyTorch's, in float64.
+/* Three steps of each model against PyTorch's, in float64.
  *
  * The bound.  Rounding errors of a forward and backward are those of exact
  * arithmetic on slightly other numbers: each operation's relative error of u
@@ -130,6 +130,21 @@ START_TEST(gpt2)
 }
 END_TEST
 
+/* A block down: two norms (8 + 6 each), products of 8, 16, 8 and 12 terms, the
+ * rotation (3), attention (4 + 9 + 20), SiLU and its product (10), two
+ * additions: below 130.  Two blocks, the last norm and the head (8 + 17 + 10):
+ * 300.  Up: twice that, a key's gradient from two heads, and sums over 18 rows.
+ * 20 for clipping and the optimizer.  Three steps. */
+#define LLAMA_ROUNDINGS (3 * (300 + 600 + 9 + 18 + 20))
+
+START_TEST(llama)
+{
+    check_run("llama_sgd", LLAMA_ROUNDINGS);
+    check_run("llama_adamw", LLAMA_ROUNDINGS);
+    check_run("llama_tied_sgd", LLAMA_ROUNDINGS);
+}
+END_TEST
+
 int
 main(int argc, char **argv)
 {
@@ -139,5 +154,6 @@ main(int argc, char **argv)
     tcase_set_timeout(tcase, 0);
     tcase_add_test(tcase, mlp);
     tcase_add_test(tcase, gpt2);
+    tcase_add_test(tcase, llama);
     return mck_run(argc, argv, suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fsdp/gpt2.h"
+#include "fsdp/llama.h"
 #include "fsdp/mlp.h"
 #include "fsdp/ops.h"
 #include "tensor/kernels.h"
@@ -48,15 +49,45 @@ gpt2_of(const fsdp_safetensors_t *golden)
     return fsdp_gpt2_create(&config);
 }
 
+static fsdp_module_t *
+llama_of(const fsdp_safetensors_t *golden)
+{
+    fsdp_llama_config_t config = {
+        .num_hidden_layers = size_of(golden, "hyper.num_hidden_layers"),
+        .num_attention_heads = size_of(golden, "hyper.num_attention_heads"),
+        .num_key_value_heads = size_of(golden, "hyper.num_key_value_heads"),
+        .hidden_size = size_of(golden, "hyper.hidden_size"),
+        .head_dim = size_of(golden, "hyper.head_dim"),
+        .intermediate_size = size_of(golden, "hyper.intermediate_size"),
+        .vocab_size = size_of(golden, "hyper.vocab_size"),
+        .max_position_embeddings =
+            size_of(golden, "hyper.max_position_embeddings"),
+        .rms_norm_eps = golden_number(golden, "hyper.rms_norm_eps"),
+        .rope_theta = golden_number(golden, "hyper.rope_theta"),
+        .tie_word_embeddings =
+            golden_number(golden, "hyper.tie_word_embeddings") != 0,
+        .dtype = FSDP_FP64,
+    };
+    return fsdp_llama_create(&config);
+}
+
+static bool
+has(const training_t *t, const char *name)
+{
+    return fsdp_safetensors_find(t->golden, name) != NULL;
+}
+
 training_t *
 training_open(const char *file)
 {
     training_t *t = fsdp_calloc(FSDP_MEM_OTHER, sizeof *t);
     t->golden = golden_open(file);
-    bool mlp = fsdp_safetensors_find(t->golden, "hyper.widths") != NULL;
-    t->adamw = fsdp_safetensors_find(t->golden, "hyper.betas") != NULL;
-    t->module = mlp ? mlp_of(t->golden) : gpt2_of(t->golden);
-    t->loss = mlp ? fsdp_mlp_loss : fsdp_gpt2_loss;
+    bool mlp = has(t, "hyper.widths"), llama = has(t, "hyper.hidden_size");
+    t->adamw = has(t, "hyper.betas");
+    t->module = mlp     ? mlp_of(t->golden)
+                : llama ? llama_of(t->golden)
+                        : gpt2_of(t->golden);
+    t->loss = mlp ? fsdp_mlp_loss : llama ? fsdp_llama_loss : fsdp_gpt2_loss;
     t->count = fsdp_module_parameters(t->module, t->parameter,
                                       TRAINING_MAX_PARAMETERS);
     for (size_t k = 0; k < t->count; k++) {

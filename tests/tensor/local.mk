@@ -21,10 +21,14 @@ EXTRA_DIST += \
     tests/twin/cross_entropy.h \
     tests/twin/gelu.h \
     tests/twin/gemm.h \
+    tests/twin/grouped.h \
     tests/twin/half.h \
     tests/twin/layer_norm.h \
     tests/twin/numbers.h \
-    tests/twin/optimizers.h
+    tests/twin/optimizers.h \
+    tests/twin/rms_norm.h \
+    tests/twin/rotary.h \
+    tests/twin/silu.h
 
 attention_case = \
     %D%/attention_case.c %D%/attention_case.h \

@@ -32,14 +32,15 @@ within(const case_t *c, const char *what, const void *x, const double *expected,
 static twin_arithmetic_t
 kernel_arithmetic(const case_t *c)
 {
-    return c->dtype == FSDP_FP32 ? (twin_arithmetic_t){0x1p-24, 0x1p-149, 64}
-                                 : (twin_arithmetic_t){0x1p-53, 0x1p-1074, 32};
+    return c->dtype == FSDP_FP32
+               ? (twin_arithmetic_t){0x1p-24, 0x1p-149, 64, 0}
+               : (twin_arithmetic_t){0x1p-53, 0x1p-1074, 32, 0};
 }
 
 static twin_arithmetic_t
 twin_arithmetic(const case_t *c)
 {
-    return (twin_arithmetic_t){0x1p-53, 0x1p-1074, c->shape.positions};
+    return (twin_arithmetic_t){0x1p-53, 0x1p-1074, c->shape.positions, 0};
 }
 
 static void

@@ -19,7 +19,7 @@ enum { BATCH = 2, POSITIONS = 5, HEADS = 2, DEPTH = 3 };
 static double
 loss(const case_t *c, double *error)
 {
-    const twin_arithmetic_t arithmetic = {0x1p-53, 0x1p-1074, POSITIONS};
+    const twin_arithmetic_t arithmetic = {0x1p-53, 0x1p-1074, POSITIONS, 0};
     double *out = case_doubles(c->out_numel), *lse = case_doubles(c->lse_numel);
     double *out_bound = case_doubles(c->out_numel);
     double sum = 0, all = 0, n = (double)c->out_numel;

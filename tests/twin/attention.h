@@ -31,6 +31,7 @@ typedef struct twin_arithmetic {
     double unit; /**< the unit roundoff, 2^-24 for float32 */
     double tiny; /**< the smallest subnormal number */
     size_t tile; /**< keys after which an online softmax scales its sums */
+    size_t more; /**< additions to a term of dK and dV that other heads cause */
 } twin_arithmetic_t;
 
 /** How far out and lse, computed in that arithmetic, can be from the exact

@@ -34,7 +34,8 @@
  * and dS = P (dP - Delta) by
  *     es = P r (ed + ex) + P (r - 1) |dP - Delta|, r = exp(w)(1 + g(2)).
  * dQ, dK and dV are sums of dS k, dS q and P f dout with a' = min(T, tile) + t
- * additions and 5 other roundings a term. */
+ * additions and 5 other roundings a term; where several heads add to the same dK
+ * and dV, a term of one head takes part in `more` additions besides. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,8 +229,8 @@ add_entry(const work_t *o, size_t i, size_t j, const query_t *query, double *dq,
     double distance = fabs(o->scores[j] - query->lse);
     double w = o->e[j] + query->lse_error +
                t->unit * (distance + o->e[j] + query->lse_error) + g(t, 5);
-    double gd = g(t, head->depth),
-           sums = g(t, additions(o, head->positions) + 5);
+    size_t terms = additions(o, head->positions) + t->more + 5;
+    double gd = g(t, head->depth), sums = g(t, terms);
 
     double dp = f * twin_dot(query->dout, v, head->depth);
     double dp_error = f * (gd + g(t, 4) * (1 + gd)) *

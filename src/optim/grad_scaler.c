@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fsdp/memory.h"
+#include "fsdp/offload.h"
 #include "fsdp/ops.h"
 #include "fsdp/status.h"
 #include "optim/gradients.h"
@@ -189,6 +190,23 @@ check_scaled(const fsdp_grad_scaler_t *scaler, const char *what)
                       what);
 }
 
+/* A gradient to be unscaled. */
+typedef struct job {
+    fsdp_dtype_t dtype;
+    void *grad;
+    double inverse;
+    bool finite;
+} job_t;
+
+static void
+unscale_piece(void *context, size_t begin, size_t count)
+{
+    job_t *job = context;
+    void *grad = (char *)job->grad + begin * fsdp_dtype_size(job->dtype);
+    job->finite = job->finite && fsdp_grad_is_finite(job->dtype, grad, count);
+    fsdp_grad_multiply(job->dtype, grad, job->inverse, count);
+}
+
 /* Every rank takes part, whatever it has of the gradients. */
 static bool
 unscale_grads(const fsdp_grad_scaler_t *scaler,
@@ -201,9 +219,11 @@ unscale_grads(const fsdp_grad_scaler_t *scaler,
         fsdp_local_t local = fsdp_parameter_local(optimizer->slot[i].parameter);
         if (local.grad == NULL)
             continue;
-        if (!fsdp_grad_is_finite(dtype, local.grad, local.numel))
-            found = 1;
-        fsdp_grad_multiply(dtype, local.grad, inverse, local.numel);
+        job_t job = {dtype, local.grad, inverse, true};
+        const void *vector = local.grad;
+        fsdp_offload_in_pieces(&vector, 1, local.numel, fsdp_dtype_size(dtype),
+                               unscale_piece, &job);
+        found |= !job.finite;
     }
     fsdp_all_reduce(scaler->comm, "found_inf", FSDP_INT32, FSDP_MAX,
                     FSDP_ORDER_TREE, &found, 1);

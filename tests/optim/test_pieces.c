@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fsdp/grad_scaler.h"
 #include "fsdp/offload.h"
 #include "fsdp/optim.h"
 #include "twin/numbers.h"
@@ -172,6 +173,41 @@ START_TEST(same_bits_as_in_memory)
 }
 END_TEST
 
+/* The gradients times 1 / 3; from the second step on one of them is infinite,
+ * in the last piece. */
+START_TEST(unscaled_as_in_memory)
+{
+    half_t half[2] = {open_half(NULL, FSDP_FP32), open_half(store, FSDP_FP32)};
+    make_optimizers(half, false);
+    for (uint32_t step = 1; step <= 2; step++) {
+        for (int k = 0; k < 2; k++) {
+            fsdp_grad_scaler_options_t o = fsdp_grad_scaler_options_default();
+            o.init_scale = 3;
+            fsdp_grad_scaler_t *scaler = fsdp_grad_scaler_create(&o);
+            fsdp_tape_t *tape = fsdp_tape_create(NULL);
+            fsdp_tensor_t *loss =
+                fsdp_tape_new_tensor(tape, FSDP_FP32, 0, NULL);
+            fsdp_tensor_set(loss, 0, 1);
+            fsdp_grad_scaler_scale(scaler, tape, loss);
+            fsdp_tape_destroy(&tape);
+            set_grad(&half[k], step);
+            if (step > 1)
+                fsdp_tensor_set(half[k].parameter->grad, numel - 1, INFINITY);
+            fsdp_grad_scaler_unscale(scaler, half[k].optimizer);
+            ck_assert(fsdp_grad_scaler_found_inf(scaler, half[k].optimizer) ==
+                      (step > 1));
+            fsdp_grad_scaler_destroy(&scaler);
+        }
+        ck_assert(memcmp(half[0].grad, half[1].grad, 4 * numel) == 0);
+        ck_assert(((float *)half[1].grad)[5] ==
+                  (float)twin_random(step, 5) * (1.0f / 3));
+        fsdp_offload_release(half[1].grad, 4 * numel);
+    }
+    close_half(&half[0]);
+    close_half(&half[1]);
+}
+END_TEST
+
 /* A step has four vectors of 14 MB at work, the norm and the clipping one. */
 START_TEST(a_piece_of_each_is_resident)
 {
@@ -205,6 +241,7 @@ main(int argc, char **argv)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, same_bits_as_in_memory);
+    tcase_add_test(tcase, unscaled_as_in_memory);
     tcase_add_test(tcase, a_piece_of_each_is_resident);
     return mck_run(argc, argv, suite);
 }

@@ -2,6 +2,7 @@
 #ifndef FSDP_DTYPE_H
 #define FSDP_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** name, PyTorch's name, safetensors' name, bytes */
@@ -23,6 +24,8 @@ typedef enum fsdp_dtype {
 
 /** Bytes of one element; 0 for FSDP_DTYPE_NONE. */
 size_t fsdp_dtype_size(fsdp_dtype_t dtype);
+/** float32, float64, bfloat16 or float16? */
+bool fsdp_dtype_is_floating(fsdp_dtype_t dtype);
 /** "float32" for instance; "none". */
 const char *fsdp_dtype_name(fsdp_dtype_t dtype);
 /** "F32" for instance. */

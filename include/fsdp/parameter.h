@@ -90,6 +90,9 @@ fsdp_tensor_t *fsdp_parameter_new_grad(const fsdp_parameter_t *parameter);
  *  come the sum is added to `grad`.  PyTorch: AccumulateGrad. */
 void fsdp_parameter_add_grad(fsdp_parameter_t *parameter, fsdp_tensor_t *grad);
 
+/** Drops what a backward that was given up has left. */
+void fsdp_parameter_forget_backward(fsdp_parameter_t *parameter);
+
 /** Frees `grad`; PyTorch: Optimizer.zero_grad(set_to_none=True). */
 void fsdp_parameter_zero_grad(fsdp_parameter_t *parameter);
 

@@ -48,3 +48,10 @@ fsdp_dtype_from_name(const char *name)
             return (fsdp_dtype_t)i;
     return FSDP_DTYPE_NONE;
 }
+
+bool
+fsdp_dtype_is_floating(fsdp_dtype_t dtype)
+{
+    return dtype == FSDP_FP32 || dtype == FSDP_FP64 || dtype == FSDP_BF16 ||
+           dtype == FSDP_FP16;
+}

@@ -110,13 +110,6 @@ wrong_shape(const char *path, const fsdp_parameter_t *parameter,
 
 /* ---- what the file must hold -------------------------------------------- */
 
-static bool
-is_floating(fsdp_dtype_t dtype)
-{
-    return dtype == FSDP_FP32 || dtype == FSDP_FP64 || dtype == FSDP_BF16 ||
-           dtype == FSDP_FP16;
-}
-
 static fsdp_status_t
 check_parameter(const char *path, const fsdp_safetensors_t *file,
                 const fsdp_parameter_t *parameter)
@@ -137,7 +130,7 @@ check_parameter(const char *path, const fsdp_safetensors_t *file,
             path, bare_name(parameter->name), prefix);
     if (!same_shape(parameter, entry))
         return wrong_shape(path, parameter, entry);
-    if (!is_floating(entry->dtype))
+    if (!fsdp_dtype_is_floating(entry->dtype))
         return fsdp_error(FSDP_ERR_INPUT,
                           "%s: tensor %s is of type %s; a parameter is of a "
                           "floating type",

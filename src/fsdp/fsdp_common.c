@@ -1,15 +1,22 @@
 #include "fsdp/fsdp_common.h"
 
 fsdp_shard_t
-fsdp_shard_make(size_t num_rows, size_t row_numel, int world_size)
+fsdp_shard_make(const fsdp_parameter_t *parameter, int dim, int world_size)
 {
     size_t w = (size_t)world_size;
-    return (fsdp_shard_t){
-        .num_rows = num_rows,
-        .row_numel = row_numel,
+    fsdp_shard_t shard = {
+        .dim = dim,
+        .outer = 1,
+        .num_rows = parameter->shape[dim],
+        .inner = 1,
         .world_size = world_size,
-        .chunk_rows = (num_rows + w - 1) / w,
+        .chunk_rows = (parameter->shape[dim] + w - 1) / w,
     };
+    for (int d = 0; d < dim; d++)
+        shard.outer *= parameter->shape[d];
+    for (int d = dim + 1; d < parameter->ndim; d++)
+        shard.inner *= parameter->shape[d];
+    return shard;
 }
 
 size_t
@@ -28,5 +35,5 @@ fsdp_shard_rows(const fsdp_shard_t *shard, int rank)
 size_t
 fsdp_shard_padded_numel(const fsdp_shard_t *shard)
 {
-    return shard->chunk_rows * shard->row_numel;
+    return shard->outer * shard->chunk_rows * shard->inner;
 }

@@ -4,8 +4,9 @@
  *
  *  Letters of this room:
  *      W    ranks in the shard mesh
+ *      R    replicas, 1 without them
  *      c    rows of a chunk, ceil(n / W) for a parameter of n rows
- *      S_p  elements of a padded shard of parameter p, c x row_numel
+ *      S_p  elements of a padded shard of parameter p
  *      S    the sum of S_p over the parameters of a group
  */
 #ifndef FSDP_FSDP_COMMON_H
@@ -13,15 +14,18 @@
 
 #include "fsdp/fully_shard.h"
 
-/** A cut along dim 0, as torch.chunk() makes it: every rank gets c rows, but
- *  the last ones with rows may get fewer, and those after them none. */
+/** A cut along one dim of a parameter, seen as [outer, n, inner] with n cut, as
+ *  torch.chunk() makes it: every rank gets c rows, but the last ones with rows
+ *  may get fewer, and those after them none.  Only dim 0 may be uneven, where
+ *  outer is 1. */
 typedef struct fsdp_shard {
-    size_t num_rows, row_numel;
+    int dim;
+    size_t outer, num_rows, inner;
     int world_size;
     size_t chunk_rows; /**< c */
 } fsdp_shard_t;
 
-fsdp_shard_t fsdp_shard_make(size_t num_rows, size_t row_numel,
+fsdp_shard_t fsdp_shard_make(const fsdp_parameter_t *parameter, int dim,
                              int world_size);
 /** First row of `rank`'s chunk, at most num_rows. */
 size_t fsdp_shard_begin(const fsdp_shard_t *shard, int rank);
@@ -30,9 +34,10 @@ size_t fsdp_shard_rows(const fsdp_shard_t *shard, int rank);
 /** S_p */
 size_t fsdp_shard_padded_numel(const fsdp_shard_t *shard);
 
-/** PyTorch: ShardedState; SHARDED_POST_FORWARD comes with groups of K. */
+/** PyTorch: ShardedState. */
 typedef enum fsdp_sharded_state {
     FSDP_SHARDED,
+    FSDP_SHARDED_POST_FORWARD, /**< over K ranks                            */
     FSDP_UNSHARDED
 } fsdp_sharded_state_t;
 

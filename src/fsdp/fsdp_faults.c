@@ -5,6 +5,7 @@
 #include "fsdp/fault.h"
 #include "fsdp/memory.h"
 #include "tensor/kernels.h"
+#include "tensor/vector.h"
 
 static size_t
 shard_bytes(const fsdp_param_t *param)
@@ -54,15 +55,16 @@ static void
 move_replica(fsdp_param_t *param)
 {
     size_t numel = fsdp_parameter_numel(param->parameter);
-    fsdp_dtype_t dtype = param->parameter->dtype;
+    fsdp_dtype_t dtype = fsdp_param_data_dtype(param);
+    size_t size = fsdp_dtype_size(dtype);
+    double small = (param->rank + 1) * 0x1p-10;
     if (param->fault_grad == NULL) {
-        param->fault_grad =
-            fsdp_alloc(FSDP_MEM_OTHER, numel * fsdp_dtype_size(dtype));
-        fsdp_kernels(dtype)->fill(param->fault_grad,
-                                  (param->rank + 1) * 0x1p-10, numel);
+        param->fault_grad = fsdp_alloc(FSDP_MEM_OTHER, numel * size);
+        for (size_t i = 0; i < numel; i++)
+            fsdp_convert(FSDP_FP64, &small, dtype,
+                         (char *)param->fault_grad + i * size, 1);
     }
-    fsdp_kernels(dtype)->accumulate(param->unsharded_data, param->fault_grad,
-                                    numel);
+    fsdp_vector_add(dtype, param->unsharded_data, param->fault_grad, numel);
 }
 
 void
@@ -113,27 +115,32 @@ reuse_buffer(void *input, size_t bytes)
     fsdp_free(before);
 }
 
-/* Keeps a copy of the whole gradient of one-dimensional parameters. */
+/* Keeps a copy of the whole gradient of a one-dimensional parameter. */
 static void
-remember_grad(fsdp_param_t *param)
+remember_grad(const fsdp_unsharded_grad_t *grad, fsdp_dtype_t dtype)
 {
-    const fsdp_parameter_t *p = param->parameter;
-    if (p->ndim == 1)
-        remember(&param->fault_grad, p->grad->data,
-                 fsdp_parameter_numel(p) * fsdp_dtype_size(p->dtype));
+    fsdp_param_t *param = grad->param;
+    size_t numel = fsdp_parameter_numel(param->parameter);
+    if (param->parameter->ndim != 1 || grad->data == NULL)
+        return;
+    if (param->fault_grad == NULL)
+        param->fault_grad =
+            fsdp_alloc(FSDP_MEM_OTHER, numel * fsdp_dtype_size(dtype));
+    fsdp_convert(grad->dtype, grad->data, dtype, param->fault_grad, numel);
 }
 
 void
-fsdp_fault_before_reduce(fsdp_comm_t *comm, fsdp_param_t *const *params,
-                         int num_params, void *input, size_t bytes)
+fsdp_fault_before_reduce(fsdp_comm_t *comm, const fsdp_unsharded_grad_t *grads,
+                         int num_grads, void *input, size_t bytes)
 {
     fsdp_fault_kind_t kind = fsdp_fault_chosen();
-    if (kind == FSDP_FAULT_SKIP_BIAS_REDUCE)
-        for (int p = 0; p < num_params; p++)
-            remember_grad(params[p]);
-    if (kind == FSDP_FAULT_UNREDUCED_REPLICA)
-        if (bias_of(params, num_params) != NULL)
-            remember_grad(bias_of(params, num_params));
+    for (int p = 0; p < num_grads; p++) {
+        fsdp_param_t *param = grads[p].param;
+        if (kind == FSDP_FAULT_SKIP_BIAS_REDUCE)
+            remember_grad(&grads[p], param->parameter->dtype);
+        if (kind == FSDP_FAULT_UNREDUCED_REPLICA)
+            remember_grad(&grads[p], fsdp_param_data_dtype(param));
+    }
     if (fsdp_fault(FSDP_FAULT_SKIP_RANK) &&
         fsdp_comm_rank(comm) == fsdp_comm_size(comm) - 1)
         memset(input, 0, bytes);
@@ -150,7 +157,7 @@ fsdp_fault_divisions(void)
 }
 
 void
-fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double *factor)
+fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor)
 {
     if (!fsdp_fault(FSDP_FAULT_SKIP_BIAS_REDUCE) || param->fault_grad == NULL)
         return;
@@ -160,7 +167,10 @@ fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double *factor)
            (const char *)param->fault_grad +
                fsdp_shard_begin(shard, param->rank) * size,
            fsdp_shard_rows(shard, param->rank) * size);
-    *factor /= shard->world_size; /* its own mean, as if alone */
+    if (factor != 0)
+        fsdp_vector_divide(param->parameter->dtype, grad,
+                           factor / shard->world_size,
+                           fsdp_shard_rows(shard, param->rank));
 }
 
 void

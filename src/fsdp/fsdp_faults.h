@@ -6,7 +6,7 @@
 #ifndef FSDP_FSDP_FAULTS_H
 #define FSDP_FSDP_FAULTS_H
 
-#include "fsdp/fsdp_param.h"
+#include "fsdp/fsdp_collectives.h"
 
 /** stale-shard: the shard that the all-gather takes. */
 const void *fsdp_fault_shard_to_gather(fsdp_param_t *param);
@@ -19,12 +19,14 @@ fsdp_reduce_order_t fsdp_fault_order(fsdp_reduce_order_t order);
 /** skip-rank, reuse-buffer: changes the reduction's input; and remembers
  *  gradients for skip-bias-reduce and unreduced-replica.  The gradients are
  *  still there. */
-void fsdp_fault_before_reduce(fsdp_comm_t *comm, fsdp_param_t *const *params,
-                              int num_params, void *input, size_t bytes);
+void fsdp_fault_before_reduce(fsdp_comm_t *comm,
+                              const fsdp_unsharded_grad_t *grads, int num_grads,
+                              void *input, size_t bytes);
 /** sum-not-mean 0, mean-not-sum 2, else 1. */
 int fsdp_fault_divisions(void);
-/** skip-bias-reduce: this rank's own gradient instead of the sum. */
-void fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double *factor);
+/** skip-bias-reduce: this rank's own gradient instead of the sum, divided as if
+ *  it were alone.  `factor` as in fsdp_reduce_options_t. */
+void fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor);
 
 /** Frees what faults remember between calls; after the last model. */
 void fsdp_fault_forget(void);

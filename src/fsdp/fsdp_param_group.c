@@ -5,22 +5,42 @@
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
 
+/* ---- life --------------------------------------------------------------- */
+
+static void
+take_options(fsdp_param_group_t *group, const fsdp_options_t *options)
+{
+    group->reduce_grads = group->all_reduce_grads = true;
+    group->reshard_after_backward = group->unshard_in_backward = true;
+    group->mp_policy = options->mp_policy;
+    group->reduce_order = options->reduce_order;
+    group->averaging = options->averaging;
+    group->defer_init = options->defer_init;
+    if (options->offload_policy.directory != NULL) {
+        fsdp_status_t status = fsdp_offload_open(
+            options->offload_policy.directory, &group->offload);
+        FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
+    }
+}
+
 fsdp_param_group_t *
-fsdp_param_group_create(const char *module_fqn,
-                        fsdp_parameter_t *const *parameters, int num_params,
-                        const fsdp_options_t *options)
+fsdp_param_group_create(const char *module_fqn, fsdp_mesh_t *mesh,
+                        fsdp_parameter_t *const *parameters, const int *dim,
+                        int num_params, const fsdp_options_t *options)
 {
     fsdp_param_group_t *group = fsdp_calloc(FSDP_MEM_OTHER, sizeof *group);
     group->module_fqn = fsdp_strdup(module_fqn);
-    group->comm = fsdp_mesh_shard_comm(options->mesh);
-    group->reduce_order = options->reduce_order;
+    group->mesh = mesh;
+    group->comm = fsdp_mesh_shard_comm(mesh);
+    group->replicate_comm = fsdp_mesh_replicate_comm(mesh);
+    if (group->replicate_comm != NULL)
+        group->replicate_rank = fsdp_comm_rank(group->replicate_comm);
+    take_options(group, options);
     group->num_params = num_params;
     group->fsdp_params = fsdp_alloc(
         FSDP_MEM_OTHER, (size_t)num_params * sizeof *group->fsdp_params);
     for (int p = 0; p < num_params; p++)
-        group->fsdp_params[p] =
-            fsdp_param_create(parameters[p], group, fsdp_comm_rank(group->comm),
-                              fsdp_comm_size(group->comm));
+        group->fsdp_params[p] = fsdp_param_create(parameters[p], group, dim[p]);
     return group;
 }
 
@@ -28,10 +48,11 @@ void
 fsdp_param_group_destroy(fsdp_param_group_t **group)
 {
     fsdp_param_group_t *g = *group;
-    if (g->all_gather_result != NULL)
-        fsdp_all_gather_discard(&g->all_gather_result);
+    fsdp_all_gather_discard(&g->all_gather_result);
+    fsdp_grad_sum_clear(&g->partial_reduce_output.sum);
     for (int p = 0; p < g->num_params; p++)
         fsdp_param_destroy(&g->fsdp_params[p]);
+    fsdp_offload_close(&g->offload);
     fsdp_free(g->fsdp_params);
     fsdp_free(g->post_forward_indices);
     fsdp_free(g->module_fqn);
@@ -39,10 +60,35 @@ fsdp_param_group_destroy(fsdp_param_group_t **group)
     *group = NULL;
 }
 
-bool
-fsdp_param_group_is_unsharded(const fsdp_param_group_t *group)
+void
+fsdp_param_group_set_reshard_after_forward(fsdp_param_group_t *group, int k)
 {
-    return group->fsdp_params[0]->sharded_state == FSDP_UNSHARDED;
+    int ranks = fsdp_comm_size(group->comm);
+    bool some =
+        k != FSDP_RESHARD_TRUE && k != FSDP_RESHARD_FALSE && k > 1 && k < ranks;
+    group->reshard_after_forward = k != FSDP_RESHARD_FALSE && k != 1;
+    if (ranks == 1 && k == 1)
+        group->reshard_after_forward = false;
+    group->post_forward_comm =
+        some ? fsdp_mesh_shard_groups(group->mesh, k) : NULL;
+}
+
+void
+fsdp_param_group_lazy_init(fsdp_param_group_t *group)
+{
+    for (int p = 0; p < group->num_params; p++) {
+        const fsdp_param_t *param = group->fsdp_params[p];
+        FSDP_CHECK(param->sharded_data != NULL,
+                   "parameter %s has no values yet: its initial values were "
+                   "put off; call fsdp_module_materialize() before the forward",
+                   param->parameter->name);
+    }
+}
+
+fsdp_sharded_state_t
+fsdp_param_group_sharded_state(const fsdp_param_group_t *group)
+{
+    return group->fsdp_params[0]->sharded_state;
 }
 
 static void
@@ -53,16 +99,35 @@ emit(const fsdp_param_group_t *group, fsdp_event_kind_t kind)
 
 /* ---- unshard and reshard ------------------------------------------------ */
 
+static void
+prefetch_offloaded(const fsdp_param_group_t *group)
+{
+    for (int p = 0; p < group->num_params && group->offload != NULL; p++) {
+        const fsdp_param_t *param = group->fsdp_params[p];
+        fsdp_offload_prefetch(param->sharded_data,
+                              fsdp_param_padded_numel(param) *
+                                  fsdp_dtype_size(param->parameter->dtype));
+    }
+}
+
 void
 fsdp_param_group_unshard(fsdp_param_group_t *group)
 {
+    fsdp_sharded_state_t state = fsdp_param_group_sharded_state(group);
     if (group->all_gather_result != NULL) /* called already, pending wait */
         return;
-    if (fsdp_param_group_is_unsharded(group))
+    if (state == FSDP_UNSHARDED)
+        return;
+    if (!group->unshard_in_backward &&
+        group->training_state == FSDP_STATE_PRE_BACKWARD)
         return;
     emit(group, FSDP_EVENT_UNSHARD);
+    prefetch_offloaded(group);
     group->all_gather_result = fsdp_foreach_all_gather(
-        group->comm, group->module_fqn, group->fsdp_params, group->num_params);
+        state == FSDP_SHARDED_POST_FORWARD ? group->post_forward_comm
+                                           : group->comm,
+        group->module_fqn, group->fsdp_params, group->num_params,
+        &group->custom);
 }
 
 void
@@ -80,19 +145,48 @@ fsdp_param_group_wait_for_unshard(fsdp_param_group_t *group)
 static void
 to_sharded(fsdp_param_group_t *group)
 {
-    if (!fsdp_param_group_is_unsharded(group))
+    if (fsdp_param_group_sharded_state(group) == FSDP_SHARDED)
         return;
     for (int p = 0; p < group->num_params; p++)
         fsdp_param_to_sharded(group->fsdp_params[p]);
     emit(group, FSDP_EVENT_RESHARD);
 }
 
+static void
+to_sharded_post_forward(fsdp_param_group_t *group)
+{
+    if (fsdp_param_group_sharded_state(group) != FSDP_UNSHARDED)
+        return;
+    for (int p = 0; p < group->num_params; p++)
+        fsdp_param_to_sharded_post_forward(
+            group->fsdp_params[p], fsdp_comm_rank(group->post_forward_comm),
+            fsdp_comm_size(group->post_forward_comm));
+    emit(group, FSDP_EVENT_RESHARD);
+}
+
 void
 fsdp_param_group_reshard(fsdp_param_group_t *group)
 {
-    if (group->training_state == FSDP_STATE_FORWARD &&
-        !group->reshard_after_forward)
-        return;
+    if (group->training_state != FSDP_STATE_FORWARD)
+        to_sharded(group);
+    else if (group->reshard_after_forward && group->post_forward_comm != NULL)
+        to_sharded_post_forward(group);
+    else if (group->reshard_after_forward)
+        to_sharded(group);
+}
+
+void
+fsdp_param_group_reset_iter_state(fsdp_param_group_t *group)
+{
+    fsdp_all_gather_discard(&group->all_gather_result);
+    fsdp_grad_sum_clear(&group->partial_reduce_output.sum);
+    for (int p = 0; p < group->num_params; p++) {
+        fsdp_param_t *param = group->fsdp_params[p];
+        fsdp_grad_sum_clear(&param->unsharded_accumulated_grad);
+        fsdp_parameter_forget_backward(param->parameter);
+    }
+    group->num_indices = 0;
+    group->training_state = FSDP_STATE_IDLE;
     to_sharded(group);
 }
 
@@ -147,73 +241,175 @@ fsdp_param_group_post_forward(fsdp_param_group_t *group, bool record)
 
 /* ---- backward ----------------------------------------------------------- */
 
-/* The group that ran before this one in the forward is needed next. */
-static void
-backward_prefetch(fsdp_param_group_t *group)
+void
+fsdp_param_group_prefetch_unshard(fsdp_param_group_t *target,
+                                  fsdp_training_state_t state)
 {
-    if (group->num_indices == 0)
-        return;
-    size_t current = group->post_forward_indices[--group->num_indices];
-    if (current == 0)
-        return;
-    fsdp_param_group_t *target =
-        group->comm_ctx->post_forward_order[current - 1];
     fsdp_training_state_t before = target->training_state;
-    target->training_state = FSDP_STATE_PRE_BACKWARD;
+    target->training_state = state;
     fsdp_param_group_unshard(target);
     target->training_state = before;
 }
 
+/* All groups of the module that ran before this group's, the latest first. */
+static void
+prefetch_module_before(const fsdp_param_group_t *group, size_t current)
+{
+    const fsdp_comm_ctx_t *ctx = group->comm_ctx;
+    const struct fsdp_state *before = NULL;
+    while (current-- > 0) {
+        fsdp_param_group_t *target = ctx->post_forward_order[current];
+        if (target->state == group->state)
+            continue;
+        if (before != NULL && target->state != before)
+            return;
+        before = target->state;
+        fsdp_param_group_prefetch_unshard(target, FSDP_STATE_PRE_BACKWARD);
+    }
+}
+
+/* The group that ran before this one in the forward is needed next.  Of a
+ * module with several groups the second one looks ahead: it comes last but one
+ * in the backward. */
+static void
+backward_prefetch(fsdp_param_group_t *group)
+{
+    if (group->num_indices == 0)
+        return; /* cleared, when there are several backwards */
+    size_t current = group->post_forward_indices[--group->num_indices];
+    if (group->num_groups > 1) {
+        if (group->index == 1)
+            prefetch_module_before(group, current);
+    } else if (current > 0) {
+        fsdp_param_group_prefetch_unshard(
+            group->comm_ctx->post_forward_order[current - 1],
+            FSDP_STATE_PRE_BACKWARD);
+    }
+}
+
 void
-fsdp_param_group_pre_backward(fsdp_param_group_t *group)
+fsdp_param_group_pre_backward(fsdp_param_group_t *group, bool default_prefetch)
 {
     if (group->training_state == FSDP_STATE_PRE_BACKWARD)
         return; /* another output of the same use */
     group->training_state = FSDP_STATE_PRE_BACKWARD;
     fsdp_param_group_unshard(group); /* nothing to do if prefetched */
     fsdp_param_group_wait_for_unshard(group);
-    backward_prefetch(group);
+    if (default_prefetch)
+        backward_prefetch(group);
+}
+
+/* The whole gradient of a parameter: of this backward, or with those of the ones
+ * before that did not reduce.  False: there is none. */
+static bool
+whole_grad(const fsdp_param_group_t *group, fsdp_param_t *param,
+           fsdp_unsharded_grad_t *grad)
+{
+    fsdp_parameter_t *parameter = param->parameter;
+    *grad = (fsdp_unsharded_grad_t){.param = param};
+    if (param->unsharded_accumulated_grad.count > 0) {
+        grad->dtype = fsdp_param_reduce_dtype(param);
+        grad->data =
+            fsdp_grad_sum_read(&param->unsharded_accumulated_grad, grad->dtype,
+                               fsdp_parameter_numel(parameter));
+        return true;
+    }
+    grad->dtype = fsdp_param_data_dtype(param);
+    if (parameter->grad != NULL)
+        grad->data = parameter->grad->data;
+    return parameter->grad != NULL ||
+           (group->reduce_scatter_unused_params && parameter->requires_grad);
+}
+
+/* Also the number of ranks that it must be the same on: a rank that has none
+ * would leave the others waiting (the ledger check tells). */
+static int
+collect_grads(const fsdp_param_group_t *group, fsdp_unsharded_grad_t *grads)
+{
+    int count = 0;
+    for (int p = 0; p < group->num_params; p++)
+        if (whole_grad(group, group->fsdp_params[p], &grads[count]))
+            count++;
+    return count;
+}
+
+/* Only after the copy-in can they be freed. */
+static void
+free_grads(const fsdp_unsharded_grad_t *grads, int count)
+{
+    for (int p = 0; p < count; p++) {
+        fsdp_parameter_zero_grad(grads[p].param->parameter);
+        fsdp_grad_sum_clear(&grads[p].param->unsharded_accumulated_grad);
+    }
+}
+
+static fsdp_reduce_options_t
+reduce_options(fsdp_param_group_t *group)
+{
+    return (fsdp_reduce_options_t){
+        .unit = group->module_fqn,
+        .shard_comm = group->comm,
+        .replicate_comm = group->replicate_comm,
+        .order = group->reduce_order,
+        .averaging = group->averaging,
+        .divide_factor = group->gradient_divide_factor,
+        .force_sum = group->force_sum,
+        .all_reduce = group->all_reduce_grads,
+        .partial = &group->partial_reduce_output,
+        .custom = group->custom,
+        .all_reduce_hook = group->all_reduce_hook,
+        .hook_context = group->hook_context,
+        .offload = group->offload,
+    };
 }
 
 /* Reduces the gradients that have come; none, no collective. */
 static void
-reduce_grads(fsdp_param_group_t *group, fsdp_param_t **with_grad,
-             int num_with_grad)
+reduce_grads(fsdp_param_group_t *group, const fsdp_unsharded_grad_t *grads,
+             int count)
 {
     fsdp_comm_ctx_t *ctx = group->comm_ctx;
-    double factor = group->gradient_divide_factor;
-    if (factor == 0.0)
-        factor = fsdp_comm_size(group->comm);
+    fsdp_reduce_options_t options = reduce_options(group);
     /* The group before frees its buffers now: one reduction is in flight. */
     fsdp_foreach_reduce_finish(&ctx->reduce_scatter_state);
     if (fsdp_comm_size(group->comm) > 1)
         emit(group, FSDP_EVENT_REDUCE_SCATTER);
-    ctx->reduce_scatter_state =
-        fsdp_foreach_reduce(group->comm, group->module_fqn, with_grad,
-                            num_with_grad, group->reduce_order, factor);
+    ctx->reduce_scatter_state = fsdp_foreach_reduce(&options, grads, count);
+    free_grads(grads, count);
+}
+
+static void
+accumulate(fsdp_param_group_t *group, bool all)
+{
+    for (int p = 0; p < group->num_params; p++) {
+        fsdp_param_t *param = group->fsdp_params[p];
+        if (all || param->unsharded_accumulated_grad.count > 0)
+            fsdp_param_accumulate_unsharded_grad(param);
+    }
 }
 
 void
 fsdp_param_group_post_backward(fsdp_param_group_t *group)
 {
     group->training_state = FSDP_STATE_POST_BACKWARD;
-    fsdp_param_t **with_grad = fsdp_alloc(
-        FSDP_MEM_OTHER, (size_t)group->num_params * sizeof *with_grad);
-    int count = 0;
-    for (int p = 0; p < group->num_params; p++)
-        if (group->fsdp_params[p]->parameter->grad != NULL)
-            with_grad[count++] = group->fsdp_params[p];
-    fsdp_param_group_reshard(group); /* before the reduction needs memory */
-    if (count > 0)
-        reduce_grads(group, with_grad, count);
-    fsdp_free(with_grad);
+    accumulate(group, !group->reduce_grads);
+    if (group->reshard_after_backward)
+        fsdp_param_group_reshard(group); /* before the reduction needs memory */
+    if (group->reduce_grads) {
+        fsdp_unsharded_grad_t *grads = fsdp_alloc(
+            FSDP_MEM_OTHER, (size_t)group->num_params * sizeof *grads);
+        int count = collect_grads(group, grads);
+        if (count > 0)
+            reduce_grads(group, grads, count);
+        fsdp_free(grads);
+    }
     emit(group, FSDP_EVENT_POST_BACKWARD);
 }
 
 void
 fsdp_param_group_finalize_backward(fsdp_param_group_t *group)
 {
-    if (group->all_gather_result != NULL) /* prefetched, but not used */
-        fsdp_all_gather_discard(&group->all_gather_result);
+    /* prefetched, but not used */
+    fsdp_all_gather_discard(&group->all_gather_result);
     group->num_indices = 0;
 }

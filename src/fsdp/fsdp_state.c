@@ -4,6 +4,7 @@
 
 #include "fsdp/fsdp_faults.h"
 #include "fsdp/memory.h"
+#include "fsdp/ops.h"
 #include "fsdp/status.h"
 
 /* ---- lazy init: the root is known when the first forward runs ------------ */
@@ -22,11 +23,26 @@ collect_states(fsdp_module_t *module, fsdp_state_t *root)
         collect_states(module->child[i], root);
 }
 
+/* The root does not reshard after its forward, unless that was asked for: its
+ * parameters are needed again at once. */
+static void
+init_group(fsdp_param_group_t *group, const fsdp_state_t *state,
+           const fsdp_state_t *root, fsdp_comm_ctx_t *ctx)
+{
+    int reshard = state->reshard_after_forward;
+    group->comm_ctx = ctx;
+    if (reshard == FSDP_RESHARD_AUTO)
+        reshard = state == root ? FSDP_RESHARD_FALSE : FSDP_RESHARD_TRUE;
+    fsdp_param_group_set_reshard_after_forward(group, reshard);
+    fsdp_param_group_lazy_init(group);
+}
+
 static void
 init_shared_state(fsdp_state_t *root)
 {
     fsdp_comm_ctx_t *ctx = fsdp_calloc(FSDP_MEM_OTHER, sizeof *ctx);
     ctx->root = root;
+    ctx->is_last_backward = root->is_last_backward;
     for (int i = 0; i < root->num_states; i++) {
         fsdp_state_t *state = root->all_states[i];
         FSDP_CHECK(state->comm_ctx == NULL,
@@ -35,13 +51,8 @@ init_shared_state(fsdp_state_t *root)
                    state->modules[0]->name, root->modules[0]->name);
         state->comm_ctx = ctx;
         ctx->users++;
-        if (state->group == NULL)
-            continue;
-        state->group->comm_ctx = ctx;
-        state->group->reshard_after_forward =
-            state->reshard_after_forward == FSDP_RESHARD_TRUE ||
-            (state->reshard_after_forward == FSDP_RESHARD_AUTO &&
-             state != root);
+        for (int g = 0; g < state->num_groups; g++)
+            init_group(state->groups[g], state, root, ctx);
     }
 }
 
@@ -51,14 +62,73 @@ lazy_init(fsdp_state_t *state)
 {
     if (state->comm_ctx != NULL)
         return;
-    size_t num_modules = 0;
-    for (int i = 0; i < state->num_modules; i++)
-        num_modules += fsdp_module_modules(state->modules[i], NULL, 0);
+    FSDP_CHECK(state->num_modules == 1,
+               "the root of a sharded model is a list of %d modules (\"%s\", "
+               "...); give their common parent to fully_shard as well",
+               state->num_modules, state->modules[0]->name);
+    size_t num_modules = fsdp_module_modules(state->modules[0], NULL, 0);
     state->all_states =
         fsdp_alloc(FSDP_MEM_OTHER, num_modules * sizeof *state->all_states);
-    for (int i = 0; i < state->num_modules; i++)
-        collect_states(state->modules[i], state);
+    collect_states(state->modules[0], state);
     init_shared_state(state);
+}
+
+/* ---- casts -------------------------------------------------------------- */
+
+static fsdp_values_t
+cast_values(fsdp_tape_t *tape, fsdp_values_t values, fsdp_dtype_t dtype)
+{
+    for (int i = 0; i < values.count && dtype != FSDP_DTYPE_NONE; i++)
+        if (fsdp_dtype_is_floating(values.tensor[i]->dtype))
+            values.tensor[i] = fsdp_cast(tape, values.tensor[i], dtype);
+    return values;
+}
+
+static fsdp_values_t
+cast_forward_inputs(const fsdp_state_t *state, fsdp_tape_t *tape,
+                    fsdp_values_t inputs)
+{
+    if (!state->mp_policy.cast_forward_inputs)
+        return inputs;
+    return cast_values(tape, inputs, state->mp_policy.param_dtype);
+}
+
+static fsdp_values_t
+cast_output_dtype(const fsdp_state_t *state, fsdp_tape_t *tape,
+                  fsdp_values_t outputs)
+{
+    return cast_values(tape, outputs, state->mp_policy.output_dtype);
+}
+
+/* ---- which of a list of modules have run --------------------------------- */
+
+static void
+expect_all(fsdp_state_t *state)
+{
+    state->num_to_run = state->num_modules;
+    memset(state->to_run_forward, 1, (size_t)state->num_modules);
+}
+
+static void
+expect_none(fsdp_state_t *state)
+{
+    state->num_to_run = 0;
+    memset(state->to_run_forward, 0, (size_t)state->num_modules);
+}
+
+/* Is this call the one that completes the list? */
+static bool
+completes(fsdp_state_t *state, const fsdp_module_t *module)
+{
+    int i = 0;
+    if (state->num_modules == 1)
+        return true;
+    while (state->modules[i] != module)
+        i++;
+    if (!state->to_run_forward[i])
+        return false; /* called once more, by itself */
+    state->to_run_forward[i] = false;
+    return --state->num_to_run == 0;
 }
 
 /* ---- backward ----------------------------------------------------------- */
@@ -66,24 +136,26 @@ lazy_init(fsdp_state_t *state)
 static void
 post_backward(void *context, fsdp_tape_t *tape)
 {
-    fsdp_state_t *state = context;
     (void)tape;
-    if (state->group != NULL)
-        fsdp_param_group_post_backward(state->group);
+    fsdp_param_group_post_backward(context);
 }
 
+/* The groups of a state go in reverse, as the backward meets them. */
 static void
 finish_state(fsdp_state_t *state)
 {
-    /* A module whose inputs need no gradient had no post-backward yet. */
-    if (state->group != NULL &&
-        state->group->training_state != FSDP_STATE_POST_BACKWARD)
-        fsdp_param_group_post_backward(state->group);
+    expect_none(state);
+    for (int g = state->num_groups - 1; g >= 0; g--) {
+        fsdp_param_group_t *group = state->groups[g];
+        /* A module whose inputs need no gradient had no post-backward yet. */
+        if (group->training_state != FSDP_STATE_POST_BACKWARD)
+            fsdp_param_group_post_backward(group);
+        group->training_state = FSDP_STATE_IDLE;
+    }
     state->training_state = FSDP_STATE_IDLE;
-    if (state->group == NULL)
-        return;
-    state->group->training_state = FSDP_STATE_IDLE;
-    fsdp_param_group_finalize_backward(state->group);
+    for (int g = 0; g < state->num_groups && state->comm_ctx->is_last_backward;
+         g++)
+        fsdp_param_group_finalize_backward(state->groups[g]);
 }
 
 /* PyTorch: FSDPState._root_post_backward_final_callback(). */
@@ -93,11 +165,27 @@ root_post_backward_final_callback(void *context, fsdp_tape_t *tape)
     fsdp_state_t *root = context;
     fsdp_comm_ctx_t *ctx = root->comm_ctx;
     (void)tape;
+    ctx->iter_forward_root = NULL;
     for (int i = 0; i < root->num_states; i++)
         finish_state(root->all_states[i]);
-    fsdp_foreach_reduce_finish(&ctx->reduce_scatter_state);
-    ctx->num_post_forward = 0;
+    if (ctx->is_last_backward) {
+        fsdp_foreach_reduce_finish(&ctx->reduce_scatter_state);
+        ctx->num_post_forward = 0;
+    }
     ctx->post_backward_final_callback_queued = false;
+}
+
+static void
+prefetch(const fsdp_state_list_t *list, fsdp_training_state_t training_state)
+{
+    bool backward = training_state == FSDP_STATE_PRE_BACKWARD;
+    for (int i = 0; i < list->count; i++) {
+        const fsdp_state_t *state = list->state[i];
+        int n = state->num_groups;
+        for (int g = 0; g < n; g++)
+            fsdp_param_group_prefetch_unshard(
+                state->groups[backward ? n - 1 - g : g], training_state);
+    }
 }
 
 /* PyTorch: FSDPState._pre_backward(). */
@@ -106,76 +194,146 @@ pre_backward(void *context, fsdp_tape_t *tape)
 {
     fsdp_state_t *state = context;
     fsdp_comm_ctx_t *ctx = state->comm_ctx;
+    bool default_prefetch = state->backward_prefetch.count == 0;
     state->training_state = FSDP_STATE_PRE_BACKWARD;
     if (!ctx->post_backward_final_callback_queued) {
         ctx->post_backward_final_callback_queued = true;
         fsdp_tape_queue_callback(tape, root_post_backward_final_callback,
                                  ctx->root);
     }
-    if (state->group != NULL)
-        fsdp_param_group_pre_backward(state->group);
+    for (int g = 0; g < state->num_groups; g++)
+        fsdp_param_group_pre_backward(state->groups[g], default_prefetch);
+    prefetch(&state->backward_prefetch, FSDP_STATE_PRE_BACKWARD);
 }
 
 /* ---- forward ------------------------------------------------------------ */
 
-static int
-module_index(const fsdp_state_t *state, const fsdp_module_t *module)
+/* In the recomputation of a checkpoint the pre-backward has gathered already,
+ * unless a post-backward has freed since. */
+static void
+ensure_unsharded(fsdp_state_t *state)
 {
-    int i = 0;
-    while (state->modules[i] != module)
-        i++;
-    return i;
+    for (int g = 0; g < state->num_groups; g++) {
+        fsdp_param_group_unshard(state->groups[g]);
+        fsdp_param_group_wait_for_unshard(state->groups[g]);
+    }
 }
 
-/* The first of the state's modules to run gathers for all of them.
- * PyTorch: FSDPState._pre_forward(). */
+static void
+root_pre_forward(fsdp_state_t *state)
+{
+    lazy_init(state);
+    if (state->comm_ctx->iter_forward_root == NULL)
+        state->comm_ctx->iter_forward_root = state;
+}
+
+/* PyTorch: FSDPParamGroup.pre_forward(), whose hook is on the inputs. */
+static fsdp_values_t
+enter_group(fsdp_param_group_t *group, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    /* Another module of the list has entered already if it is in FORWARD. */
+    bool entering = group->training_state != FSDP_STATE_FORWARD;
+    fsdp_param_group_pre_forward(group);
+    return entering ? fsdp_tape_after_grads(tape, inputs, post_backward, group)
+                    : inputs;
+}
+
+/* PyTorch: FSDPState._pre_forward(). */
 static fsdp_values_t
 pre_forward(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
             fsdp_values_t inputs)
 {
     fsdp_state_t *state = context;
     (void)module;
-    if (state->num_to_run > 0) /* another of the list came first */
-        return inputs;
-    state->num_to_run = state->num_modules;
-    memset(state->to_run_forward, 1, (size_t)state->num_modules);
-
+    if (state->num_modules > 1 && state->num_to_run == 0)
+        expect_all(state);
+    if (state->training_state == FSDP_STATE_PRE_BACKWARD) {
+        ensure_unsharded(state);
+        return cast_forward_inputs(state, tape, inputs);
+    }
+    bool first = state->training_state != FSDP_STATE_FORWARD;
     state->training_state = FSDP_STATE_FORWARD;
-    if (state->comm_ctx == NULL)
-        lazy_init(state);
-    if (state->comm_ctx->iter_forward_root == NULL)
-        state->comm_ctx->iter_forward_root = state;
-    if (state->group == NULL)
-        return inputs;
-    fsdp_param_group_pre_forward(state->group);
-    return fsdp_tape_after_grads(tape, inputs, post_backward, state);
+    if (first)
+        root_pre_forward(state);
+    inputs = cast_forward_inputs(state, tape, inputs);
+    for (int g = 0; g < state->num_groups; g++)
+        inputs = enter_group(state->groups[g], tape, inputs);
+    if (first)
+        prefetch(&state->forward_prefetch, FSDP_STATE_FORWARD);
+    return inputs;
 }
 
-/* The last of the state's modules to run frees.
- * PyTorch: FSDPState._post_forward(). */
+static void
+register_pre_backward(fsdp_state_t *state, fsdp_tape_t *tape,
+                      fsdp_values_t outputs)
+{
+    for (int i = 0; i < outputs.count; i++)
+        if (outputs.tensor[i]->requires_grad)
+            fsdp_tape_on_grad(tape, outputs.tensor[i], pre_backward, state);
+}
+
+static void
+leave_groups(fsdp_state_t *state, fsdp_tape_t *tape)
+{
+    bool record = fsdp_tape_get_options(tape)->grad_enabled;
+    for (int g = 0; g < state->num_groups; g++)
+        fsdp_param_group_post_forward(state->groups[g], record);
+}
+
+/* Lists of which the forward has run only some modules end with the root. */
+static fsdp_values_t
+force_complete_incomplete_states(fsdp_state_t *root, fsdp_tape_t *tape,
+                                 fsdp_values_t outputs)
+{
+    const fsdp_state_t *all = root->comm_ctx->root;
+    for (int i = all->num_states - 1; i >= 0; i--) {
+        fsdp_state_t *state = all->all_states[i];
+        if (state == root || state->num_to_run == 0)
+            continue;
+        leave_groups(state, tape);
+        register_pre_backward(state, tape, outputs);
+        state->training_state = FSDP_STATE_IDLE;
+        outputs = cast_output_dtype(state, tape, outputs);
+        expect_none(state);
+    }
+    return outputs;
+}
+
+/* PyTorch: FSDPState._post_forward(). */
 static fsdp_values_t
 post_forward(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
              fsdp_values_t outputs)
 {
     fsdp_state_t *state = context;
-    bool *to_run = &state->to_run_forward[module_index(state, module)];
-    if (*to_run) {
-        *to_run = false;
-        state->num_to_run--;
-    }
-    if (state->num_to_run > 0)
-        return outputs;
+    bool completed = completes(state, module);
+    if (!completed || state->training_state == FSDP_STATE_PRE_BACKWARD)
+        return cast_output_dtype(state, tape, outputs);
 
-    if (state->group != NULL)
-        fsdp_param_group_post_forward(
-            state->group, fsdp_tape_get_options(tape)->grad_enabled);
+    leave_groups(state, tape);
+    register_pre_backward(state, tape, outputs);
     state->training_state = FSDP_STATE_IDLE;
-    for (int i = 0; i < outputs.count; i++)
-        if (outputs.tensor[i]->requires_grad)
-            fsdp_tape_on_grad(tape, outputs.tensor[i], pre_backward, state);
-    if (state->comm_ctx->iter_forward_root == state)
+    if (state->comm_ctx->iter_forward_root == state) {
+        outputs = force_complete_incomplete_states(state, tape, outputs);
         state->comm_ctx->iter_forward_root = NULL;
-    return outputs;
+    }
+    return cast_output_dtype(state, tape, outputs);
+}
+
+void
+fsdp_state_reset_iter(fsdp_state_t *root)
+{
+    fsdp_comm_ctx_t *ctx = root->comm_ctx;
+    fsdp_foreach_reduce_discard(&ctx->reduce_scatter_state);
+    ctx->num_post_forward = 0;
+    ctx->iter_forward_root = NULL;
+    ctx->post_backward_final_callback_queued = false;
+    for (int i = 0; i < root->num_states; i++) {
+        fsdp_state_t *state = root->all_states[i];
+        expect_none(state);
+        state->training_state = FSDP_STATE_IDLE;
+        for (int g = 0; g < state->num_groups; g++)
+            fsdp_param_group_reset_iter_state(state->groups[g]);
+    }
 }
 
 /* ---- life --------------------------------------------------------------- */
@@ -185,26 +343,29 @@ drop_comm_ctx(fsdp_comm_ctx_t *ctx)
 {
     if (ctx == NULL || --ctx->users > 0)
         return;
-    fsdp_foreach_reduce_finish(&ctx->reduce_scatter_state);
+    fsdp_foreach_reduce_discard(&ctx->reduce_scatter_state);
     fsdp_free(ctx->post_forward_order);
     fsdp_free(ctx);
 }
 
-/* Called once by each module of the state.  The first to go takes the group
- * with it, since its parameters go next; the last one the state. */
+/* Called once by each module of the state.  The first to go takes the groups
+ * with it, since their parameters go next; the last one the state. */
 static void
 free_context(void *context)
 {
     fsdp_state_t *state = context;
     if (state->modules_alive == state->num_modules) {
         drop_comm_ctx(state->comm_ctx);
-        if (state->group != NULL)
-            fsdp_param_group_destroy(&state->group);
+        for (int g = 0; g < state->num_groups; g++)
+            fsdp_param_group_destroy(&state->groups[g]);
         fsdp_fault_forget();
     }
     if (--state->modules_alive > 0)
         return;
+    fsdp_free(state->groups);
     fsdp_free(state->all_states);
+    fsdp_free(state->forward_prefetch.state);
+    fsdp_free(state->backward_prefetch.state);
     fsdp_free(state->to_run_forward);
     fsdp_free(state->modules);
     fsdp_free(state);
@@ -212,7 +373,8 @@ free_context(void *context)
 
 fsdp_state_t *
 fsdp_state_create(fsdp_module_t *const *modules, int num_modules,
-                  fsdp_param_group_t *group, const fsdp_options_t *options)
+                  fsdp_param_group_t **groups, int num_groups,
+                  const fsdp_options_t *options)
 {
     fsdp_state_t *state = fsdp_calloc(FSDP_MEM_OTHER, sizeof *state);
     size_t bytes = (size_t)num_modules * sizeof *state->modules;
@@ -220,8 +382,16 @@ fsdp_state_create(fsdp_module_t *const *modules, int num_modules,
     memcpy(state->modules, modules, bytes);
     state->num_modules = state->modules_alive = num_modules;
     state->to_run_forward = fsdp_calloc(FSDP_MEM_OTHER, (size_t)num_modules);
-    state->group = group;
+    state->groups = groups;
+    state->num_groups = num_groups;
+    for (int g = 0; g < num_groups; g++) {
+        groups[g]->state = state;
+        groups[g]->index = g;
+        groups[g]->num_groups = num_groups;
+    }
     state->reshard_after_forward = options->reshard_after_forward;
+    state->mp_policy = options->mp_policy;
+    state->is_last_backward = true;
 
     fsdp_module_hooks_t hooks = {.context = state,
                                  .pre_forward = pre_forward,

@@ -7,24 +7,40 @@
 
 #include "fsdp/fsdp_param_group.h"
 
+/** States whose groups are gathered ahead of their time. */
+typedef struct fsdp_state_list {
+    struct fsdp_state **state; /**< owned list, borrowed states              */
+    int count;
+} fsdp_state_list_t;
+
 typedef struct fsdp_state {
     fsdp_module_t **modules; /**< those of one fully_shard() call; borrowed   */
     int num_modules;
-    int modules_alive;       /**< not destroyed yet                          */
-    fsdp_param_group_t *group; /**< NULL if there were no parameters; owned  */
+    int modules_alive; /**< not destroyed yet                          */
+    fsdp_param_group_t **groups; /**< one per mesh, none without parameters;
+                                      owned                                  */
+    int num_groups;
     int reshard_after_forward; /**< as it was asked for                      */
+    fsdp_mixed_precision_policy_t mp_policy;
+    bool is_last_backward; /**< the root's, until lazy init shares it        */
     fsdp_comm_ctx_t *comm_ctx; /**< NULL before lazy init                    */
     struct fsdp_state **all_states; /**< the root's: parents first; owned    */
     int num_states;
     fsdp_training_state_t training_state;
-    bool *to_run_forward; /**< [num_modules] called in this forward?; owned  */
+    fsdp_state_list_t forward_prefetch, backward_prefetch;
+    bool *to_run_forward; /**< [num_modules] of a list: still to be called in
+                               this forward; owned                           */
     int num_to_run;       /**< 0: between forwards                           */
 } fsdp_state_t;
 
 /** Makes the state and hooks it on the modules, whose last one to be destroyed
- *  frees it.  `group` is owned from now on. */
+ *  frees it.  The groups and their list are owned from now on. */
 fsdp_state_t *fsdp_state_create(fsdp_module_t *const *modules, int num_modules,
-                                fsdp_param_group_t *group,
+                                fsdp_param_group_t **groups, int num_groups,
                                 const fsdp_options_t *options);
+
+/** Gives up the iteration that runs: waits for what is on its way and throws it
+ *  away.  The root's.  PyTorch: FSDPState._reset_iter_state(). */
+void fsdp_state_reset_iter(fsdp_state_t *root);
 
 #endif

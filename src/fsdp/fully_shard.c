@@ -1,72 +1,42 @@
 #include "fsdp/fully_shard.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "fsdp/fsdp_init.h"
-#include "fsdp/fsdp_module.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/memory.h"
+#include "fsdp/offload.h"
+
+static const char *const averaging_names[] = {"sum-then-divide", "premultiply",
+                                              "pre-post"};
+enum { NUM_AVERAGINGS = sizeof averaging_names / sizeof *averaging_names };
+
+const char *
+fsdp_averaging_name(fsdp_averaging_t averaging)
+{
+    return averaging_names[averaging];
+}
+
+bool
+fsdp_averaging_from_name(const char *name, fsdp_averaging_t *averaging)
+{
+    for (int i = 0; i < NUM_AVERAGINGS; i++)
+        if (strcmp(name, averaging_names[i]) == 0) {
+            *averaging = (fsdp_averaging_t)i;
+            return true;
+        }
+    return false;
+}
 
 fsdp_options_t
 fsdp_options_default(void)
 {
     return (fsdp_options_t){.reshard_after_forward = FSDP_RESHARD_AUTO,
+                            .mp_policy.cast_forward_inputs = true,
                             .reduce_order = FSDP_ORDER_TREE};
 }
 
-static fsdp_status_t
-check_call(fsdp_module_t *const *modules, int num_modules,
-           const fsdp_options_t *options)
-{
-    if (num_modules < 1)
-        return fsdp_error(FSDP_ERR_USAGE, "fully_shard: no module given");
-    if (options == NULL || options->mesh == NULL)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "fully_shard: options.mesh is not set; make one with "
-                          "fsdp_mesh_create_1d()");
-    int reshard = options->reshard_after_forward;
-    if (reshard != FSDP_RESHARD_AUTO && reshard != FSDP_RESHARD_TRUE &&
-        reshard != FSDP_RESHARD_FALSE)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "fully_shard: reshard_after_forward is %d; use "
-                          "FSDP_RESHARD_AUTO, _TRUE or _FALSE",
-                          reshard);
-    for (int i = 0; i < num_modules; i++)
-        if (modules[i]->fsdp_state != NULL)
-            return fsdp_error(FSDP_ERR_USAGE,
-                              "fully_shard was already applied to module "
-                              "\"%s\"; apply it once to each",
-                              modules[i]->name);
-    return FSDP_OK;
-}
-
-static fsdp_status_t
-check_parameters(fsdp_parameter_t *const *parameters, int count)
-{
-    for (int i = 0; i < count; i++) {
-        const fsdp_parameter_t *p = parameters[i];
-        if (p->managed != NULL)
-            return fsdp_error(FSDP_ERR_USAGE,
-                              "parameter %s would be in two groups; put the "
-                              "modules that share it under one fully_shard",
-                              p->name);
-        if (p->data != NULL)
-            return fsdp_error(FSDP_ERR_USAGE,
-                              "parameter %s is already whole on this rank; "
-                              "call fully_shard before the model is used",
-                              p->name);
-        if (p->dtype != parameters[0]->dtype)
-            return fsdp_error(FSDP_ERR_USAGE,
-                              "parameters %s and %s of one group have types "
-                              "%s and %s; one type is needed",
-                              parameters[0]->name, p->name,
-                              fsdp_dtype_name(parameters[0]->dtype),
-                              fsdp_dtype_name(p->dtype));
-    }
-    return FSDP_OK;
-}
+/* ---- groups -------------------------------------------------------------- */
 
 /* "layers.0, layers.1"; the caller frees. */
 static char *
@@ -81,39 +51,87 @@ group_fqn(fsdp_module_t *const *modules, int num_modules)
     return fqn;
 }
 
-/* An upper bound of what the call can take. */
-static int
-count_parameters(fsdp_module_t *const *modules, int num_modules)
+/* Parameters that no group has yet and that share the mesh of the first of them
+ * become a group. */
+static fsdp_param_group_t *
+next_group(const char *fqn, const fsdp_managed_states_t *states,
+           const fsdp_options_t *options)
 {
-    size_t count = 0;
-    for (int i = 0; i < num_modules; i++)
-        count += fsdp_module_parameters(modules[i], NULL, 0);
-    return (int)count;
+    size_t n = (size_t)states->count;
+    fsdp_parameter_t **parameter =
+        fsdp_alloc(FSDP_MEM_OTHER, n * sizeof *parameter);
+    int *dim = fsdp_alloc(FSDP_MEM_OTHER, n * sizeof *dim), count = 0;
+    fsdp_mesh_t *mesh = NULL;
+    fsdp_param_group_t *group = NULL;
+    for (int i = 0; i < states->count; i++) {
+        if (states->parameter[i]->managed != NULL)
+            continue;
+        if (mesh == NULL)
+            mesh = states->mesh[i];
+        if (states->mesh[i] != mesh)
+            continue;
+        parameter[count] = states->parameter[i];
+        dim[count++] = states->dim[i];
+    }
+    if (count > 0)
+        group =
+            fsdp_param_group_create(fqn, mesh, parameter, dim, count, options);
+    fsdp_free(parameter);
+    fsdp_free(dim);
+    return group;
+}
+
+static void
+make_state(fsdp_module_t *const *modules, int num_modules,
+           const fsdp_managed_states_t *states, const fsdp_options_t *options)
+{
+    char *fqn = group_fqn(modules, num_modules);
+    fsdp_param_group_t *group, **groups = NULL;
+    int num_groups = 0, reshard = options->reshard_after_forward;
+    groups = fsdp_alloc(FSDP_MEM_OTHER,
+                        ((size_t)states->count + 1) * sizeof *groups);
+    while ((group = next_group(fqn, states, options)) != NULL) {
+        /* Smaller groups of ranks are made here, where all ranks are. */
+        fsdp_param_group_set_reshard_after_forward(
+            group, reshard == FSDP_RESHARD_AUTO ? FSDP_RESHARD_TRUE : reshard);
+        groups[num_groups++] = group;
+    }
+    fsdp_state_create(modules, num_modules, groups, num_groups, options);
+    fsdp_free(fqn);
+}
+
+/* ---- the call ------------------------------------------------------------ */
+
+/* Can every rank make its file there?  Holds it open until the groups do. */
+static fsdp_status_t
+open_offload(const fsdp_options_t *options, fsdp_offload_t **offload)
+{
+    fsdp_status_t status = FSDP_OK;
+    *offload = NULL;
+    if (options->offload_policy.directory == NULL)
+        return FSDP_OK;
+    status = fsdp_offload_open(options->offload_policy.directory, offload);
+    return fsdp_comm_agree(fsdp_mesh_shard_comm(options->mesh), status);
 }
 
 fsdp_status_t
 fully_shard_list(fsdp_module_t *const *modules, int num_modules,
                  const fsdp_options_t *options)
 {
-    fsdp_status_t status = check_call(modules, num_modules, options);
+    fsdp_status_t status = fsdp_check_call(modules, num_modules, options);
     if (status != FSDP_OK)
         return status;
 
-    int max = count_parameters(modules, num_modules);
-    fsdp_parameter_t **parameters =
-        fsdp_alloc(FSDP_MEM_OTHER, (size_t)max * sizeof *parameters);
-    int count =
-        fsdp_get_managed_parameters(modules, num_modules, parameters, max);
-    status = check_parameters(parameters, count);
-    if (status == FSDP_OK) {
-        char *fqn = group_fqn(modules, num_modules);
-        fsdp_param_group_t *group = NULL;
-        if (count > 0)
-            group = fsdp_param_group_create(fqn, parameters, count, options);
-        fsdp_state_create(modules, num_modules, group, options);
-        fsdp_free(fqn);
-    }
-    fsdp_free(parameters);
+    fsdp_offload_t *offload = NULL;
+    fsdp_managed_states_t states =
+        fsdp_get_managed_states(modules, num_modules, options);
+    status = fsdp_check_managed_states(&states, options);
+    if (status == FSDP_OK)
+        status = open_offload(options, &offload);
+    if (status == FSDP_OK)
+        make_state(modules, num_modules, &states, options);
+    fsdp_offload_close(&offload);
+    fsdp_managed_states_free(&states);
     return status;
 }
 
@@ -121,21 +139,4 @@ fsdp_status_t
 fully_shard(fsdp_module_t *module, const fsdp_options_t *options)
 {
     return fully_shard_list(&module, 1, options);
-}
-
-fsdp_status_t
-fsdp_module_set_gradient_divide_factor(fsdp_module_t *module, double factor)
-{
-    if (module->fsdp_state == NULL)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "module \"%s\" was not given to fully_shard",
-                          module->name);
-    if (!(factor > 0.0) || isinf(factor))
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "a gradient divide factor of %g; it must be "
-                          "positive",
-                          factor);
-    if (module->fsdp_state->group != NULL)
-        module->fsdp_state->group->gradient_divide_factor = factor;
-    return FSDP_OK;
 }

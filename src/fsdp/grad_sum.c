@@ -1,16 +1,16 @@
 #include "fsdp/grad_sum.h"
 
-#include "fsdp/memory.h"
+#include "fsdp/offload.h"
 #include "fsdp/status.h"
-#include "tensor/kernels.h"
+#include "tensor/vector.h"
 
 /* The two youngest parts become one: older + younger. */
 static void
 merge_youngest(fsdp_grad_sum_t *sum, fsdp_dtype_t dtype, size_t numel)
 {
     void *younger = sum->part[--sum->count];
-    fsdp_kernels(dtype)->accumulate(sum->part[sum->count - 1], younger, numel);
-    fsdp_free(younger);
+    fsdp_vector_add(dtype, sum->part[sum->count - 1], younger, numel);
+    fsdp_offload_free(younger);
 }
 
 static bool
@@ -55,5 +55,5 @@ void
 fsdp_grad_sum_clear(fsdp_grad_sum_t *sum)
 {
     while (sum->count > 0)
-        fsdp_free(sum->part[--sum->count]);
+        fsdp_offload_free(sum->part[--sum->count]);
 }

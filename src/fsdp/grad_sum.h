@@ -1,4 +1,4 @@
-/** \file grad_sum.h  Floor 3, fsdp: a shard's gradient, summed over backwards.
+/** \file grad_sum.h  Floor 3, fsdp: a gradient, summed over backwards.
  *
  *  PyTorch adds each backward's reduced gradient to the one that is there.  In
  *  the order `tree` the terms of several micro-batches are added as a balanced
@@ -23,7 +23,8 @@ typedef struct fsdp_grad_sum {
     unsigned char level[FSDP_GRAD_SUM_LEVELS];
 } fsdp_grad_sum_t;
 
-/** Adds `term` [numel] (owned from now on, from fsdp_alloc()). */
+/** Adds `term` [numel] (owned from now on, from fsdp_alloc() or
+ *  fsdp_offload_calloc()). */
 void fsdp_grad_sum_add(fsdp_grad_sum_t *sum, fsdp_dtype_t dtype,
                        fsdp_reduce_order_t order, void *term, size_t numel);
 /** The sum of all terms, or NULL if there was none.  Stays owned by `sum`;

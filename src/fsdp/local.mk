@@ -1,12 +1,16 @@
 ## src/fsdp: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
     %D%/events.c \
-    %D%/fsdp_collectives.c %D%/fsdp_collectives.h \
+    %D%/fsdp_all_gather.c \
+    %D%/fsdp_collectives.h \
     %D%/fsdp_common.c %D%/fsdp_common.h \
+    %D%/fsdp_divide.c \
     %D%/fsdp_faults.c %D%/fsdp_faults.h \
     %D%/fsdp_init.c %D%/fsdp_init.h \
+    %D%/fsdp_module.c \
     %D%/fsdp_param.c %D%/fsdp_param.h \
     %D%/fsdp_param_group.c %D%/fsdp_param_group.h \
+    %D%/fsdp_reduce.c \
     %D%/fsdp_state.c %D%/fsdp_state.h \
     %D%/fully_shard.c \
     %D%/grad_sum.c %D%/grad_sum.h \

@@ -209,6 +209,14 @@ fsdp_parameter_add_grad(fsdp_parameter_t *parameter, fsdp_tensor_t *grad)
 }
 
 void
+fsdp_parameter_forget_backward(fsdp_parameter_t *parameter)
+{
+    fsdp_tensor_destroy(&parameter->incoming);
+    fsdp_tensor_destroy(&parameter->grad);
+    parameter->awaited_uses = 0;
+}
+
+void
 fsdp_parameter_zero_grad(fsdp_parameter_t *parameter)
 {
     fsdp_tensor_destroy(&parameter->grad);

@@ -76,13 +76,6 @@ convert_block(const void *context, size_t begin, size_t end)
     }
 }
 
-static bool
-is_floating(fsdp_dtype_t dtype)
-{
-    return dtype == FSDP_FP32 || dtype == FSDP_FP64 || dtype == FSDP_BF16 ||
-           dtype == FSDP_FP16;
-}
-
 void
 fsdp_convert(fsdp_dtype_t from, const void *in, fsdp_dtype_t to, void *out,
              size_t n)
@@ -92,7 +85,7 @@ fsdp_convert(fsdp_dtype_t from, const void *in, fsdp_dtype_t to, void *out,
             memmove(out, in, n * fsdp_dtype_size(from));
         return;
     }
-    FSDP_CHECK(is_floating(from) && is_floating(to),
+    FSDP_CHECK(fsdp_dtype_is_floating(from) && fsdp_dtype_is_floating(to),
                "no conversion from %s to %s", fsdp_dtype_name(from),
                fsdp_dtype_name(to));
     conversion_t c = {from, to, in, out};

@@ -8,6 +8,7 @@ libfsdp_la_SOURCES += \
     %D%/kernels.c %D%/kernels.h \
     %D%/take_rows.c %D%/take_rows.h \
     %D%/tensor.c \
+    %D%/vector.c %D%/vector.h \
     %D%/threads/blocks.h \
     %D%/threads/parallel.c %D%/threads/parallel.h
 

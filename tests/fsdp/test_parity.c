@@ -354,7 +354,7 @@ START_TEST(misuse_is_refused)
     ck_assert(fully_shard(net, &options) == FSDP_ERR_USAGE);
     ck_assert(strstr(fsdp_error_message(), "mesh") != NULL);
     options.mesh = mesh;
-    options.reshard_after_forward = 3;
+    options.reshard_after_forward = 7; /* no divisor of 1 to 5 */
     ck_assert(fully_shard(net, &options) == FSDP_ERR_USAGE);
     options.reshard_after_forward = FSDP_RESHARD_AUTO;
     ck_assert(fsdp_module_set_gradient_divide_factor(net, 2) == FSDP_ERR_USAGE);

@@ -231,10 +231,12 @@ record_post_forward(fsdp_param_group_t *group)
 /* PyTorch records forwards without a backward too (evaluation), which then
  * mislead the next backward's prefetch into one all-gather too many. */
 void
-fsdp_param_group_post_forward(fsdp_param_group_t *group, bool record)
+fsdp_param_group_post_forward(fsdp_param_group_t *group, bool record,
+                              bool recomputing)
 {
-    fsdp_param_group_reshard(group);
-    if (record)
+    if (!recomputing)
+        fsdp_param_group_reshard(group);
+    if (record && !recomputing)
         record_post_forward(group);
     group->training_state = FSDP_STATE_IDLE;
 }

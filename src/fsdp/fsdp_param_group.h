@@ -91,8 +91,10 @@ void fsdp_param_group_reshard(fsdp_param_group_t *group);
 void fsdp_param_group_reset_iter_state(fsdp_param_group_t *group);
 
 void fsdp_param_group_pre_forward(fsdp_param_group_t *group);
-/** `record`: is there to be a backward? */
-void fsdp_param_group_post_forward(fsdp_param_group_t *group, bool record);
+/** `record`: is there to be a backward?  `recomputing`: a checkpoint's second
+ *  forward, which leaves the parameters gathered. */
+void fsdp_param_group_post_forward(fsdp_param_group_t *group, bool record,
+                                   bool recomputing);
 void fsdp_param_group_pre_backward(fsdp_param_group_t *group,
                                    bool default_prefetch);
 void fsdp_param_group_post_backward(fsdp_param_group_t *group);

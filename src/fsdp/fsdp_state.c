@@ -277,7 +277,8 @@ leave_groups(fsdp_state_t *state, fsdp_tape_t *tape)
 {
     bool record = fsdp_tape_get_options(tape)->grad_enabled;
     for (int g = 0; g < state->num_groups; g++)
-        fsdp_param_group_post_forward(state->groups[g], record);
+        fsdp_param_group_post_forward(state->groups[g], record,
+                                      fsdp_tape_is_recomputing(tape));
 }
 
 /* Lists of which the forward has run only some modules end with the root. */

@@ -209,8 +209,8 @@ START_TEST(shards_are_rows_of_the_whole)
         const float *all = fsdp_parameter_data(want[p]);
         fsdp_local_t local = fsdp_parameter_local(mine[p]);
         size_t begin = fsdp_layout_begin(&local.layout);
-        mck_assert(memcmp(local.data, all + begin,
-                          local.numel * sizeof *all) == 0);
+        mck_assert(memcmp(local.data, all + begin, local.numel * sizeof *all) ==
+                   0);
 
         size_t numel = fsdp_parameter_numel(want[p]);
         float *out = fsdp_alloc(FSDP_MEM_OTHER, numel * sizeof *out);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "fsdp/fsdp_state.h"
+#include "fsdp/fsdp_module_internal.h"
 #include "fsdp/memory.h"
 
 /* ---- finding the groups -------------------------------------------------- */
@@ -28,10 +28,8 @@ some_sharded_below(const fsdp_module_t *module)
     return some;
 }
 
-typedef void (*group_fn_t)(fsdp_param_group_t *group, void *value);
-
 static void
-visit(fsdp_module_t *module, bool recurse, group_fn_t fn, void *value)
+visit(fsdp_module_t *module, bool recurse, fsdp_group_fn_t fn, void *value)
 {
     fsdp_state_t *state = module->fsdp_state;
     for (int g = 0; state != NULL && g < state->num_groups; g++)
@@ -41,8 +39,9 @@ visit(fsdp_module_t *module, bool recurse, group_fn_t fn, void *value)
 }
 
 /* Tells the groups of the module (and of those below it) something. */
-static fsdp_status_t
-tell(fsdp_module_t *module, bool recurse, group_fn_t fn, void *value)
+fsdp_status_t
+fsdp_tell_groups(fsdp_module_t *module, bool recurse, fsdp_group_fn_t fn,
+                 void *value)
 {
     if (!recurse || !some_sharded_below(module)) {
         fsdp_status_t status = check_sharded(module);
@@ -51,72 +50,6 @@ tell(fsdp_module_t *module, bool recurse, group_fn_t fn, void *value)
     }
     visit(module, recurse, fn, value);
     return FSDP_OK;
-}
-
-/* ---- unshard and reshard ------------------------------------------------- */
-
-struct fsdp_unshard_handle {
-    fsdp_state_t *state; /* borrowed */
-};
-
-static void
-wait_for(fsdp_param_group_t *group, void *value)
-{
-    (void)value;
-    fsdp_param_group_wait_for_unshard(group);
-}
-
-static void
-start(fsdp_param_group_t *group, void *value)
-{
-    (void)value;
-    fsdp_param_group_lazy_init(group);
-    fsdp_param_group_unshard(group);
-}
-
-fsdp_status_t
-fsdp_module_unshard(fsdp_module_t *module, bool async_op,
-                    fsdp_unshard_handle_t **handle)
-{
-    if (handle != NULL)
-        *handle = NULL;
-    if (async_op && handle == NULL)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "fsdp_module_unshard: async_op needs a place for the "
-                          "handle");
-    fsdp_status_t status = tell(module, false, start, NULL);
-    if (status != FSDP_OK)
-        return status;
-    if (!async_op)
-        return tell(module, false, wait_for, NULL);
-    *handle = fsdp_alloc(FSDP_MEM_OTHER, sizeof **handle);
-    (*handle)->state = module->fsdp_state;
-    return FSDP_OK;
-}
-
-void
-fsdp_unshard_handle_wait(fsdp_unshard_handle_t **handle)
-{
-    if (*handle == NULL)
-        return;
-    fsdp_state_t *state = (*handle)->state;
-    for (int g = 0; g < state->num_groups; g++)
-        fsdp_param_group_wait_for_unshard(state->groups[g]);
-    fsdp_free(*handle);
-    *handle = NULL;
-}
-
-static void
-reshard(fsdp_param_group_t *group, void *value)
-{
-    (void)value;
-    fsdp_param_group_reshard(group);
-}
-
-fsdp_status_t
-fsdp_module_reshard(fsdp_module_t *module)
-{
-    return tell(module, false, reshard, NULL);
 }
 
 /* ---- switches ------------------------------------------------------------ */
@@ -131,7 +64,7 @@ fsdp_status_t
 fsdp_module_set_requires_gradient_sync(fsdp_module_t *module,
                                        bool requires_sync, bool recurse)
 {
-    return tell(module, recurse, set_reduce_grads, &requires_sync);
+    return fsdp_tell_groups(module, recurse, set_reduce_grads, &requires_sync);
 }
 
 static void
@@ -144,7 +77,8 @@ fsdp_status_t
 fsdp_module_set_requires_all_reduce(fsdp_module_t *module,
                                     bool requires_all_reduce, bool recurse)
 {
-    return tell(module, recurse, set_all_reduce_grads, &requires_all_reduce);
+    return fsdp_tell_groups(module, recurse, set_all_reduce_grads,
+                            &requires_all_reduce);
 }
 
 static void
@@ -157,7 +91,7 @@ fsdp_status_t
 fsdp_module_set_reshard_after_backward(fsdp_module_t *module, bool on,
                                        bool recurse)
 {
-    return tell(module, recurse, set_reshard_after_backward, &on);
+    return fsdp_tell_groups(module, recurse, set_reshard_after_backward, &on);
 }
 
 static void
@@ -170,7 +104,7 @@ fsdp_status_t
 fsdp_module_set_reduce_scatter_unused_params(fsdp_module_t *module, bool enable,
                                              bool recurse)
 {
-    return tell(module, recurse, set_unused, &enable);
+    return fsdp_tell_groups(module, recurse, set_unused, &enable);
 }
 
 static void
@@ -182,7 +116,7 @@ set_unshard_in_backward(fsdp_param_group_t *group, void *value)
 fsdp_status_t
 fsdp_module_set_unshard_in_backward(fsdp_module_t *module, bool unshard)
 {
-    return tell(module, false, set_unshard_in_backward, &unshard);
+    return fsdp_tell_groups(module, false, set_unshard_in_backward, &unshard);
 }
 
 static void
@@ -194,7 +128,7 @@ set_force_sum(fsdp_param_group_t *group, void *value)
 fsdp_status_t
 fsdp_module_set_force_sum_reduction_for_comms(fsdp_module_t *module, bool force)
 {
-    return tell(module, false, set_force_sum, &force);
+    return fsdp_tell_groups(module, false, set_force_sum, &force);
 }
 
 static void
@@ -211,7 +145,7 @@ fsdp_module_set_gradient_divide_factor(fsdp_module_t *module, double factor)
                           "a gradient divide factor of %g; it must be "
                           "positive",
                           factor);
-    return tell(module, false, set_divide_factor, &factor);
+    return fsdp_tell_groups(module, false, set_divide_factor, &factor);
 }
 
 static void
@@ -226,7 +160,7 @@ fsdp_module_set_custom_comm(fsdp_module_t *module,
 {
     fsdp_custom_comm_t copy =
         comm != NULL ? *comm : (fsdp_custom_comm_t){.context = NULL};
-    return tell(module, false, set_custom, &copy);
+    return fsdp_tell_groups(module, false, set_custom, &copy);
 }
 
 typedef struct hook {
@@ -249,7 +183,7 @@ fsdp_module_set_all_reduce_hook(fsdp_module_t *module,
                                 void *context)
 {
     hook_t value = {hook, context};
-    return tell(module, false, set_hook, &value);
+    return fsdp_tell_groups(module, false, set_hook, &value);
 }
 
 /* ---- settings of states -------------------------------------------------- */
@@ -348,62 +282,4 @@ fsdp_module_reset_iter_state(fsdp_module_t *module)
     if (ctx != NULL)
         fsdp_state_reset_iter(module->fsdp_state);
     return FSDP_OK;
-}
-
-/* ---- values -------------------------------------------------------------- */
-
-static void
-materialize(fsdp_param_group_t *group, void *value)
-{
-    for (int p = 0; p < group->num_params; p++) {
-        group->fsdp_params[p]->parameter->seed = *(uint64_t *)value;
-        fsdp_param_materialize(group->fsdp_params[p]);
-    }
-}
-
-fsdp_status_t
-fsdp_module_materialize(fsdp_module_t *module, uint64_t seed)
-{
-    return tell(module, true, materialize, &seed);
-}
-
-/* What fsdp_module_broadcast_from_rank0() was told. */
-typedef struct source {
-    void (*whole)(void *context, const fsdp_parameter_t *parameter, void *out);
-    void *context;
-} source_t;
-
-/* One parameter at a time is whole. */
-static void
-take_from_rank0(fsdp_param_t *param, const source_t *source)
-{
-    fsdp_comm_t *world = fsdp_comm_world();
-    fsdp_parameter_t *parameter = param->parameter;
-    size_t size = fsdp_dtype_size(parameter->dtype);
-    fsdp_param_materialize(param);
-    fsdp_local_t local = fsdp_parameter_local(parameter);
-    size_t numel = fsdp_layout_whole_numel(&local.layout);
-    void *whole = fsdp_alloc(FSDP_MEM_COMM, numel * size);
-    if (fsdp_comm_rank(world) == 0)
-        source->whole(source->context, parameter, whole);
-    fsdp_broadcast(world, parameter->name, parameter->dtype, whole, numel, 0);
-    fsdp_layout_take(&local.layout, size, whole, local.data);
-    fsdp_free(whole);
-}
-
-static void
-broadcast(fsdp_param_group_t *group, void *value)
-{
-    for (int p = 0; p < group->num_params; p++)
-        take_from_rank0(group->fsdp_params[p], value);
-}
-
-fsdp_status_t
-fsdp_module_broadcast_from_rank0(
-    fsdp_module_t *module,
-    void (*whole)(void *context, const fsdp_parameter_t *parameter, void *out),
-    void *context)
-{
-    source_t source = {whole, context};
-    return tell(module, true, broadcast, &source);
 }

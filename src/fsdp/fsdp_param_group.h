@@ -82,6 +82,10 @@ void fsdp_param_group_lazy_init(fsdp_param_group_t *group);
 fsdp_sharded_state_t
 fsdp_param_group_sharded_state(const fsdp_param_group_t *group);
 
+/** Tells the event hook. */
+void fsdp_param_group_emit(const fsdp_param_group_t *group,
+                           fsdp_event_kind_t kind);
+
 /* The runtime, in the order in which PyTorch's file has it. */
 void fsdp_param_group_unshard(fsdp_param_group_t *group);
 void fsdp_param_group_wait_for_unshard(fsdp_param_group_t *group);

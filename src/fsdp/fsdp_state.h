@@ -39,6 +39,14 @@ fsdp_state_t *fsdp_state_create(fsdp_module_t *const *modules, int num_modules,
                                 fsdp_param_group_t **groups, int num_groups,
                                 const fsdp_options_t *options);
 
+/** What must be known before the first forward: the root, and what all states
+ * below it share.  Does nothing the second time.
+ *  PyTorch: FSDPState._lazy_init(). */
+void fsdp_state_lazy_init(fsdp_state_t *state);
+/** Puts the state's hooks on its modules; `free_context` is called once by each
+ *  module as it goes. */
+void fsdp_state_hook(fsdp_state_t *state, void (*free_context)(void *context));
+
 /** Gives up the iteration that runs: waits for what is on its way and throws it
  *  away.  The root's.  PyTorch: FSDPState._reset_iter_state(). */
 void fsdp_state_reset_iter(fsdp_state_t *root);

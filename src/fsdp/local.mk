@@ -7,11 +7,14 @@ libfsdp_la_SOURCES += \
     %D%/fsdp_divide.c \
     %D%/fsdp_faults.c %D%/fsdp_faults.h \
     %D%/fsdp_init.c %D%/fsdp_init.h \
-    %D%/fsdp_module.c \
+    %D%/fsdp_module.c %D%/fsdp_module_internal.h \
+    %D%/fsdp_module_values.c \
     %D%/fsdp_param.c %D%/fsdp_param.h \
     %D%/fsdp_param_group.c %D%/fsdp_param_group.h \
+    %D%/fsdp_param_group_backward.c \
     %D%/fsdp_reduce.c \
     %D%/fsdp_state.c %D%/fsdp_state.h \
+    %D%/fsdp_state_init.c \
     %D%/fully_shard.c \
     %D%/grad_sum.c %D%/grad_sum.h \
     %D%/layout.c \

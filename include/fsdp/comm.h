@@ -122,6 +122,19 @@ fsdp_work_t *fsdp_gather_start(fsdp_comm_t *comm, const char *unit,
 void fsdp_gather(fsdp_comm_t *comm, const char *unit, fsdp_dtype_t dtype,
                  const void *in, void *out, size_t count, int root);
 
+/** Each rank gives each rank some elements: `in` has those for rank 0, then those
+ *  for rank 1, ..., send_counts[W] of them (which may be 0); `out` gets
+ *  recv_counts[W] elements from rank 0, 1, ....  What rank q sends to r must be
+ *  what r receives from q; counts are not borrowed.  The ledger's count is what
+ *  this rank gives away in all, which may differ over the ranks. */
+fsdp_work_t *fsdp_all_to_all_start(fsdp_comm_t *comm, const char *unit,
+                                   fsdp_dtype_t dtype, const void *in,
+                                   const size_t *send_counts, void *out,
+                                   const size_t *recv_counts);
+void fsdp_all_to_all(fsdp_comm_t *comm, const char *unit, fsdp_dtype_t dtype,
+                     const void *in, const size_t *send_counts, void *out,
+                     const size_t *recv_counts);
+
 fsdp_work_t *fsdp_barrier_start(fsdp_comm_t *comm, const char *unit);
 void fsdp_barrier(fsdp_comm_t *comm, const char *unit);
 
@@ -145,6 +158,7 @@ typedef enum fsdp_collective {
     FSDP_ALL_REDUCE,
     FSDP_BROADCAST,
     FSDP_GATHER,
+    FSDP_ALL_TO_ALL,
     FSDP_BARRIER,
     FSDP_COLLECTIVE_COUNT
 } fsdp_collective_t;

@@ -8,7 +8,8 @@ static fsdp_ledger_mode_t mode = FSDP_LEDGER_OFF;
 static const char *const kinds[FSDP_COLLECTIVE_COUNT] = {
     [FSDP_ALL_GATHER] = "all_gather", [FSDP_REDUCE_SCATTER] = "reduce_scatter",
     [FSDP_ALL_REDUCE] = "all_reduce", [FSDP_BROADCAST] = "broadcast",
-    [FSDP_GATHER] = "gather",         [FSDP_BARRIER] = "barrier",
+    [FSDP_GATHER] = "gather",         [FSDP_ALL_TO_ALL] = "all_to_all",
+    [FSDP_BARRIER] = "barrier",
 };
 static const char *const ops[] = {
     [FSDP_SUM] = "sum", [FSDP_MAX] = "max", [FSDP_MIN] = "min"};

@@ -45,19 +45,28 @@ exchange(fsdp_comm_t *comm, const line_t *mine, line_t *all)
     X(dtype, "the ranks run with different dtypes: give all the same options") \
     X(op, "the ranks ask for different reductions")                            \
     X(order, "give all ranks the same reduction order")                        \
-    X(root, "all ranks must name the same root")                               \
-    X(count, "the ranks have different sizes: build the same model, batch "    \
-             "and shards on each")
+    X(root, "all ranks must name the same root")
 
+static const char count_remedy[] =
+    "the ranks have different sizes: build the same model, batch and shards on "
+    "each";
 static const char unit_remedy[] =
     "the units come in different orders: all ranks must use modules in the "
     "same order";
+
+/* In an all-to-all each rank has its own. */
+static bool
+same_count(const fsdp_ledger_entry_t *a, const fsdp_ledger_entry_t *b)
+{
+    return a->count == b->count ||
+           (a->kind == FSDP_ALL_TO_ALL && b->kind == FSDP_ALL_TO_ALL);
+}
 
 static bool
 same(const fsdp_ledger_entry_t *a, const fsdp_ledger_entry_t *b)
 {
 #define SAME_FIELD(name, remedy) a->name == b->name &&
-    return FIELDS(SAME_FIELD) strcmp(a->unit, b->unit) == 0;
+    return FIELDS(SAME_FIELD) same_count(a, b) && strcmp(a->unit, b->unit) == 0;
 #undef SAME_FIELD
 }
 
@@ -93,6 +102,7 @@ differing(const fsdp_ledger_entry_t *a, const fsdp_ledger_entry_t *b,
     }
 #define ADD_FIELD(name, remedy) ADD(a->name != b->name, #name, remedy)
     FIELDS(ADD_FIELD)
+    ADD(!same_count(a, b), "count", count_remedy)
     ADD(strcmp(a->unit, b->unit) != 0, "unit", unit_remedy)
 #undef ADD_FIELD
 #undef ADD

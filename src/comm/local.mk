@@ -3,6 +3,7 @@ libfsdp_la_SOURCES += \
     %D%/agree.c \
     %D%/all_gather.c \
     %D%/all_reduce.c \
+    %D%/all_to_all.c \
     %D%/barrier.c \
     %D%/broadcast.c \
     %D%/comm.c \

@@ -2,6 +2,7 @@
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
     %D%/test_agree \
+    %D%/test_all_to_all \
     %D%/test_collectives \
     %D%/test_ledger \
     %D%/test_reduce_order \

@@ -166,7 +166,8 @@ START_TEST(kind_names)
 {
     static const char *const names[] = {"all_gather", "reduce_scatter",
                                         "all_reduce", "broadcast",
-                                        "gather",     "barrier"};
+                                        "gather",     "all_to_all",
+                                        "barrier"};
     for (int kind = 0; kind < FSDP_COLLECTIVE_COUNT; kind++)
         ck_assert_str_eq(fsdp_collective_name((fsdp_collective_t)kind),
                          names[kind]);

@@ -49,3 +49,6 @@ parallel_case = %D%/parallel_case.c %D%/parallel_case.h
 suites += %D%/test_tensor_parallel
 %C%_test_tensor_parallel_SOURCES = \
     %D%/test_tensor_parallel.c $(parallel_case) $(nn_case)
+
+suites += %D%/test_llama
+%C%_test_llama_SOURCES = %D%/test_llama.c %D%/golden.h $(nn_case)

@@ -9,6 +9,7 @@
 
 #include "fsdp/activation_checkpoint.h"
 #include "fsdp/gpt2.h"
+#include "fsdp/llama.h"
 #include "fsdp/mlp.h"
 #include "fsdp/status.h"
 #include "nn/nn_case.h"
@@ -121,6 +122,103 @@ attention_heads_that_do_not_divide(void)
     fsdp_tape_t *t = tape();
     fsdp_attention(t, nn_tensor(t, FSDP_FP32, 3, (size_t[]){1, 2, 12}, zeros),
                    3, 0, 0);
+}
+
+static void
+llama_with(fsdp_llama_config_t config)
+{
+    fsdp_llama_create(&config);
+}
+
+static void
+llama_heads_that_do_not_divide(void)
+{
+    llama_with((fsdp_llama_config_t){.num_attention_heads = 5});
+}
+
+static void
+llama_key_heads_that_do_not_divide(void)
+{
+    llama_with((fsdp_llama_config_t){.num_key_value_heads = 3});
+}
+
+static void
+llama_odd_heads(void)
+{
+    llama_with((fsdp_llama_config_t){.hidden_size = 12});
+}
+
+static void
+llama_odd_head_dim(void)
+{
+    llama_with((fsdp_llama_config_t){.head_dim = 7});
+}
+
+static void
+llama_with_scaling(void)
+{
+    llama_with((fsdp_llama_config_t){.rope_scaling = "{\"type\": \"yarn\"}"});
+}
+
+static void
+llama_of_too_many_tokens(void)
+{
+    fsdp_llama_config_t config = {.max_position_embeddings = 4};
+    fsdp_tape_t *t = tape();
+    fsdp_llama_logits(t, fsdp_llama_create(&config), index_of(t, 2, 5));
+}
+
+static fsdp_tensor_t *
+sequence(fsdp_tape_t *t, size_t positions, size_t channels)
+{
+    return nn_tensor(t, FSDP_FP32, 3, (size_t[]){1, positions, channels},
+                     zeros);
+}
+
+static void
+grouped_keys_of_another_width(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_tensor_t *k = sequence(t, 2, 6);
+    fsdp_grouped_attention(t, sequence(t, 2, 8), k, k, 4, 2, 0, 0);
+}
+
+static void
+grouped_heads_that_do_not_divide(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_tensor_t *k = sequence(t, 2, 6);
+    fsdp_grouped_attention(t, sequence(t, 2, 8), k, k, 4, 3, 0, 0);
+}
+
+static void
+rotary_beyond_the_table(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_rotary(t, sequence(t, 5, 8), 2,
+                fsdp_rotary_table(FSDP_FP32, 4, 4, 10000));
+}
+
+static void
+rotary_of_another_type(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_rotary(t, sequence(t, 5, 8), 2,
+                fsdp_rotary_table(FSDP_FP64, 5, 4, 10000));
+}
+
+static void
+product_of_unlike(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_multiply(t, matrix(t, 2, 3), matrix(t, 3, 2));
+}
+
+static void
+rms_norm_of_another_width(void)
+{
+    fsdp_tape_t *t = tape();
+    fsdp_rms_norm(t, matrix(t, 2, 3), parameter(FSDP_FP32, 4, 1), 1e-6);
 }
 
 static void
@@ -248,6 +346,26 @@ static const struct {
      "asks for float32 [5, 3]"},
     {heads_that_do_not_divide, "n_head 5 does not divide n_embd 128"},
     {attention_heads_that_do_not_divide, "3 heads do not divide 4 channels"},
+    {llama_heads_that_do_not_divide,
+     "Llama: num_attention_heads 5 does not divide hidden_size 128"},
+    {llama_key_heads_that_do_not_divide,
+     "Llama: num_key_value_heads 3 does not divide num_attention_heads 4"},
+    {llama_odd_heads, "Llama: head_dim 3 is odd"},
+    {llama_odd_head_dim, "Llama: head_dim 7 is odd"},
+    {llama_with_scaling,
+     "Llama: rope_scaling {\"type\": \"yarn\"} is not known"},
+    {llama_of_too_many_tokens,
+     "a sequence of 5 tokens, but model has 4 positions"},
+    {grouped_keys_of_another_width,
+     "keys are float32 [1, 2, 6], the queries ask for float32 [1, 2, 4]"},
+    {grouped_heads_that_do_not_divide,
+     "3 key heads do not divide 4 query heads"},
+    {rotary_beyond_the_table,
+     "a sequence of 5 tokens, but the table has 4 positions"},
+    {rotary_of_another_type, "a table in float64 for values in float32"},
+    {product_of_unlike, "multiply: float32 [2, 3] and float32 [3, 2]"},
+    {rms_norm_of_another_width,
+     "rms_norm: parameter h.weight is float32 [4, 1]"},
     {dropout_of_all, "dropout with a probability of 1"},
     {reshape_to_fewer, "reshape of 6 elements to 5"},
     {mlp_of_nothing, "an MLP of 0 layers"},

@@ -8,10 +8,13 @@ suites += \
     %D%/test_dropout \
     %D%/test_elementwise \
     %D%/test_gemm \
+    %D%/test_grouped_attention \
     %D%/test_layer_norm \
     %D%/test_losses \
     %D%/test_optimizers \
     %D%/test_refusals \
+    %D%/test_rms_norm \
+    %D%/test_rotary \
     %D%/test_rows \
     %D%/test_tensor \
     %D%/test_threads
@@ -37,3 +40,6 @@ attention_case = \
 %C%_test_attention_SOURCES = %D%/test_attention.c $(attention_case)
 %C%_test_attention_bits_SOURCES = %D%/test_attention_bits.c $(attention_case)
 %C%_test_attention_twin_SOURCES = %D%/test_attention_twin.c $(attention_case)
+%C%_test_grouped_attention_SOURCES = \
+    %D%/test_grouped_attention.c \
+    tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c

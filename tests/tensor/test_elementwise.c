@@ -7,6 +7,7 @@
 #include "tensor/kernels.h"
 #include "twin/gelu.h"
 #include "twin/numbers.h"
+#include "twin/silu.h"
 
 /* Uneven, one vector more or less, one block of 16384 more or less. */
 static const size_t sizes[] = {0,  1,   2,    3,     5,     15,    16,
@@ -67,6 +68,18 @@ exact_add(double a, double b)
 }
 
 static void
+run_multiply(const fsdp_kernels_t *k, numbers_t a, numbers_t b, numbers_t y)
+{
+    k->multiply(a.data, b.data, y.data, y.n);
+}
+
+static double
+exact_multiply(double a, double b)
+{
+    return a * b;
+}
+
+static void
 run_scale(const fsdp_kernels_t *k, numbers_t a, numbers_t b, numbers_t y)
 {
     (void)b;
@@ -124,6 +137,7 @@ exact_relu_backward(double a, double b)
 static const op_t ops[] = {
     {"fill", run_fill, exact_fill},
     {"add", run_add, exact_add},
+    {"multiply", run_multiply, exact_multiply},
     {"scale", run_scale, exact_scale},
     {"divide", run_divide, exact_divide},
     {"relu", run_relu, exact_relu},
@@ -218,6 +232,10 @@ limit(bool backward, double x, double dy)
     return b_round_tiny(backward ? dy * slope : x * slope, 0, 4);
 }
 
+typedef enum activation { GELU_TANH, GELU_ERF, SILU, ACTIVATIONS } activation_t;
+static const char *const activation_name[] = {"gelu with tanh", "gelu with erf",
+                                              "silu"};
+
 static bounded_t
 gelu_twin(bool with_erf, bool backward, double x, double dy)
 {
@@ -228,11 +246,27 @@ gelu_twin(bool with_erf, bool backward, double x, double dy)
     return backward ? twin_gelu_tanh_backward(x, dy) : twin_gelu_tanh(x);
 }
 
+static bounded_t
+activation_twin(activation_t which, bool backward, double x, double dy)
+{
+    if (which != SILU)
+        return gelu_twin(which == GELU_ERF, backward, x, dy);
+    if (isinf(x))
+        return limit(backward, x, dy);
+    return backward ? twin_silu_backward(x, dy) : twin_silu(x);
+}
+
 static void
-run_gelu(bool with_erf, bool backward, numbers_t x, numbers_t dy, numbers_t y)
+run_activation(activation_t which, bool backward, numbers_t x, numbers_t dy,
+               numbers_t y)
 {
     const fsdp_kernels_t *k = fsdp_kernels(x.dtype);
-    if (backward)
+    bool with_erf = which == GELU_ERF;
+    if (which == SILU && backward)
+        k->silu_backward(x.data, dy.data, y.data, x.n);
+    else if (which == SILU)
+        k->silu(x.data, y.data, x.n);
+    else if (backward)
         (with_erf ? k->gelu_erf_backward
                   : k->gelu_tanh_backward)(x.data, dy.data, y.data, x.n);
     else
@@ -240,21 +274,22 @@ run_gelu(bool with_erf, bool backward, numbers_t x, numbers_t dy, numbers_t y)
 }
 
 static void
-check_gelu(bool with_erf, bool backward, numbers_t x)
+check_activation(activation_t which, bool backward, numbers_t x)
 {
     numbers_t y = numbers_make(x.dtype, x.n);
     numbers_t dy = numbers_random(x.dtype, x.n, 9, 2);
     bounded_t *want = twin_alloc(x.n, sizeof *want);
     twin_begin(x.dtype);
     for (size_t i = 0; i < x.n; i++)
-        want[i] = gelu_twin(with_erf, backward, numbers_get(x, i),
-                            numbers_get(dy, i));
-    run_gelu(with_erf, backward, x, dy, y);
-    bool good = numbers_agree(backward ? "gelu backward" : "gelu", y, want);
-    ck_assert_msg(good, "with %s", with_erf ? "erf" : "tanh");
+        want[i] = activation_twin(which, backward, numbers_get(x, i),
+                                  numbers_get(dy, i));
+    run_activation(which, backward, x, dy, y);
+    bool good = numbers_agree(backward ? "backward" : "forward", y, want);
+    ck_assert_msg(good, "%s", activation_name[which]);
 
     numbers_t in_place = numbers_copy(backward ? dy : x);
-    run_gelu(with_erf, backward, backward ? x : in_place, in_place, in_place);
+    run_activation(which, backward, backward ? x : in_place, in_place,
+                   in_place);
     ck_assert(numbers_same_bits(in_place, y));
     fsdp_free(want);
     numbers_free(in_place);
@@ -265,8 +300,8 @@ check_gelu(bool with_erf, bool backward, numbers_t x)
 static void
 check_gelus(numbers_t x)
 {
-    for (int i = 0; i < 4; i++)
-        check_gelu(i & 1, i & 2, x);
+    for (int i = 0; i < 2 * ACTIVATIONS; i++)
+        check_activation((activation_t)(i / 2), i % 2, x);
     numbers_free(x);
 }
 

@@ -31,7 +31,8 @@ elementwise(const inputs_t *in, outputs_t *out)
     in->k->accumulate(out->x.data, in->b.data, N);
     in->k->scale(out->x.data, 0.3, out->y.data, N);
     in->k->divide(out->y.data, 7, out->y.data, N);
-    in->k->fill(out->z.data, 3, N);
+    in->k->multiply(in->a.data, in->b.data, out->z.data, N);
+    in->k->fill(out->z.data, 3, N / 2);
 }
 
 static void
@@ -89,6 +90,26 @@ layer_norm_backward(const inputs_t *in, outputs_t *out)
 }
 
 static void
+rms_norm(const inputs_t *in, outputs_t *out)
+{
+    in->k->rms_norm(in->a.data, in->row.data, out->x.data, out->column.data,
+                    ROWS, COLUMNS, 1e-6);
+    in->k->rms_norm_backward(in->a.data, in->row.data, in->column.data,
+                             in->b.data, out->y.data, out->row.data, ROWS,
+                             COLUMNS);
+}
+
+/* Three heads of 136 in a row of 408; b is the table. */
+static void
+llama_elements(const inputs_t *in, outputs_t *out)
+{
+    in->k->silu(in->a.data, out->x.data, N);
+    in->k->silu_backward(in->a.data, in->b.data, out->y.data, N);
+    in->k->rotary(in->a.data, in->b.data, out->z.data, ROWS, ROWS, 3, 136,
+                  false);
+}
+
+static void
 losses(const inputs_t *in, outputs_t *out)
 {
     in->k->cross_entropy(in->a.data, in->index, 5, out->column.data,
@@ -115,10 +136,19 @@ gemm(const inputs_t *in, outputs_t *out)
                 in->b.data, COLUMNS, 0, out->x.data, ROWS);
 }
 
-static job_t *const jobs[] = {
-    elementwise, activations, activations_backward, dropout, rows,
-    embedding,   layer_norm,  layer_norm_backward,  losses,  optimizers,
-    gemm};
+static job_t *const jobs[] = {elementwise,
+                              activations,
+                              activations_backward,
+                              dropout,
+                              rows,
+                              embedding,
+                              layer_norm,
+                              layer_norm_backward,
+                              rms_norm,
+                              llama_elements,
+                              losses,
+                              optimizers,
+                              gemm};
 enum { NUM_JOBS = sizeof jobs / sizeof *jobs };
 
 static inputs_t

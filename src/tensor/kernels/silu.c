@@ -26,6 +26,14 @@ K(silu)(const void *x, void *y, size_t n)
     fsdp_parallel_for(n, FSDP_BLOCK_NUMEL, silu_block, &o);
 }
 
+/* Beyond it s is 0 or 1 in double too; so infinity times 0 cannot make a NaN. */
+ALWAYS_INLINE real_t
+clamp(real_t x)
+{
+    real_t low = x < -800 ? -800 : x;
+    return low > 800 ? 800 : low;
+}
+
 /* With s the sigmoid, y' = s (1 + x (1 - s)). */
 FSDP_CLONES static void
 silu_backward_block(const void *context, size_t begin, size_t end)
@@ -33,7 +41,7 @@ silu_backward_block(const void *context, size_t begin, size_t end)
     operands_t o = *(const operands_t *)context;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
-        real_t x = o.x[i], s = 1 / (1 + real_exp(-x));
+        real_t x = clamp(o.x[i]), s = 1 / (1 + real_exp(-x));
         o.out[i] = o.dy[i] * (s * (1 + x * (1 - s)));
     }
 }

@@ -3,8 +3,8 @@
     python check_golden.py [FOLDER]
 
 Every output, gradient, loss and optimizer step is computed again with numpy
-and mpmath from formulas written out here.  The gradients of GPT-2 are checked
-by complex steps: Im loss(p + i h d) / h is the derivative along d without
+and mpmath from formulas written out here.  The gradients of GPT-2 and Llama
+are checked by complex steps: Im loss(p + i h d) / h is the derivative along d without
 cancellation.  A difference must stay below k * 2^-53 * size, where k counts
 the roundings of one value and size is the largest value of the tensor.
 """
@@ -157,6 +157,92 @@ def check_attention(tensors):
     c.check(k=2048, out=out, grad_qkv=grad)
 
 
+def rotate(x, theta=10000.0):
+    """x [..., T, D]: the halves of D as real and imaginary parts."""
+    T, half = x.shape[-2], x.shape[-1] // 2
+    frequency = np.longdouble(theta) ** (-np.arange(half) / np.longdouble(half))
+    angle = np.arange(T)[:, None] * frequency
+    c, s = np.cos(angle).astype(float), np.sin(angle).astype(float)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * c - b * s, a * s + b * c], -1)
+
+
+def split_heads(x, heads):
+    return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+
+def merge_heads(x):
+    return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+def check_rms_norm(tensors, name):
+    mpmath.mp.dps = 60
+    c = Case(tensors, name)
+    n = c["x"].shape[-1]
+    weight = [mpmath.mpf(v) for v in c["weight"]]
+    gw, out, gx, size = [mpmath.mpf(0)] * n, [], [], []
+    for x, g in zip(c["x"].reshape(-1, n), c["grad_out"].reshape(-1, n)):
+        x, g = [[mpmath.mpf(v) for v in row] for row in (x, g)]
+        rstd = 1 / mpmath.sqrt(sum(v * v for v in x) / n + mpmath.mpf(1e-6))
+        hat = [v * rstd for v in x]
+        gh = [a * b for a, b in zip(g, weight)]
+        mean = sum(a * b for a, b in zip(gh, hat)) / n
+        out += [h * w for h, w in zip(hat, weight)]
+        gx += [rstd * (a - h * mean) for a, h in zip(gh, hat)]
+        gw = [s + a * h for s, a, h in zip(gw, g, hat)]
+        # an ulp of the largest term of the difference, times rstd
+        most = max(abs(a) for a in gh) + max(abs(h * mean) for h in hat)
+        size += [float(rstd * most)] * n
+    close(f"{name}.out", c["out"], out, 64)
+    close(f"{name}.grad.x", c["grad.x"], gx, 64, size)
+    close(f"{name}.grad.weight", c["grad.weight"], gw, 64)
+
+
+def check_llama_operators(tensors):
+    check_rms_norm(tensors, "rms_norm")
+    check_rms_norm(tensors, "rms_norm_hard")
+    c = Case(tensors, "multiply")
+    c.check(k=1, out=c["x"] * c["y"], grad_x=c["grad_out"] * c["y"],
+            grad_y=c["grad_out"] * c["x"])
+    c = Case(tensors, "silu")
+    x, g = c["x"].ravel(), c["grad_out"].ravel()
+    s = [1 / (1 + mpmath.exp(-mpmath.mpf(v))) for v in x]
+    close("silu", c["out"], [v * a for v, a in zip(x, s)], 16, np.abs(x))
+    slope = [a * (1 + v * (1 - a)) for v, a in zip(x, s)]
+    close("silu.grad.x", c["grad.x"], [a * b for a, b in zip(slope, g)], 16,
+          np.abs(g) * (1 + np.where(np.abs(x) < 40, np.abs(x), 0)))
+    c = Case(tensors, "rotary")
+    c.check(out=merge_heads(rotate(split_heads(c["x"], 2))),
+            grad_x=merge_heads(turn_back(split_heads(c["grad_out"], 2))))
+    check_grouped_attention(tensors)
+
+
+def turn_back(x):
+    """The inverse turn is the turn of the complex conjugate, conjugated."""
+    sign = np.repeat([1.0, -1.0], x.shape[-1] // 2)
+    return sign * rotate(sign * x)
+
+
+def check_grouped_attention(tensors):
+    c = Case(tensors, "grouped_attention")
+    q, g = split_heads(c["q"], 6), split_heads(c["grad_out"], 6)
+    k, v = (split_heads(c[n], 2).repeat(3, 1) for n in "kv")
+    score = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    score = score + np.triu(np.full(score.shape[2:], -np.inf), 1)
+    p = np.exp(score - score.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    dp = g @ v.swapaxes(2, 3)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])
+
+    def summed(x):
+        B, H, T, D = x.shape
+        return merge_heads(x.reshape(B, 2, 3, T, D).sum(2))
+
+    c.check(k=2048, out=merge_heads(p @ v), grad_q=merge_heads(ds @ k),
+            grad_k=summed(ds.swapaxes(2, 3) @ q),
+            grad_v=summed(p.swapaxes(2, 3) @ g))
+
+
 def softmax_loss(logits, target):
     keep = target != IGNORE
     shifted = logits - logits.real.max(1, keepdims=True)
@@ -241,13 +327,42 @@ def gpt2_loss(p, tokens, target, n_head):
     return softmax_loss(logits.reshape(-1, logits.shape[-1]), target.ravel())[0]
 
 
-def check_gpt2_grads(name, p, micros, grads, n_head):
+def rms(x, weight):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weight
+
+
+def llama_loss(p, tokens, target, heads):
+    """heads: of queries, of keys.  As above."""
+    T = tokens.shape[1]
+    x = p["model.embed_tokens.weight"][tokens]
+    for i in range(sum(k.endswith("up_proj.weight") for k in p)):
+        def get(name):
+            return p[f"model.layers.{i}.{name}.weight"]
+
+        h = rms(x, get("input_layernorm"))
+        q, k, v = (split_heads(h @ get(f"self_attn.{n}_proj").T, heads[n != "q"])
+                   for n in "qkv")
+        k, v = (m.repeat(heads[0] // heads[1], 1) for m in (rotate(k), v))
+        score = rotate(q) @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+        a = np.exp(score) * np.tril(np.ones((T, T)))
+        a = merge_heads(a / a.sum(-1, keepdims=True) @ v)
+        x = x + a @ get("self_attn.o_proj").T
+        h = rms(x, get("post_attention_layernorm"))
+        gate = h @ get("mlp.gate_proj").T
+        h = gate / (1 + np.exp(-gate)) * (h @ get("mlp.up_proj").T)
+        x = x + h @ get("mlp.down_proj").T
+    x = rms(x, p["model.norm.weight"])
+    logits = x @ p.get("lm_head.weight", p["model.embed_tokens.weight"]).T
+    return softmax_loss(logits.reshape(-1, logits.shape[-1]), target.ravel())[0]
+
+
+def check_model_grads(name, loss_of, p, micros, grads, heads):
     rng, h = np.random.default_rng(1), 1e-40
     for key, grad in grads.items():
         for _ in range(3):
             d = rng.standard_normal(grad.shape)
             moved = {**p, key: p[key] + 1j * h * d}
-            slope = np.mean([gpt2_loss(moved, x, y, n_head).imag / h
+            slope = np.mean([loss_of(moved, x, y, heads).imag / h
                              for x, y in micros])
             close(f"{name}.{key}", (grad * d).sum(), slope, 4096,
                   np.abs(grad * d).sum())
@@ -300,9 +415,14 @@ def check_training(folder, name):
                 close(f"{name}.{at}.grad.{key}", g,
                       sum(one[key] for _, one in found) / len(found), 256)
         else:
-            heads = int(hyper["n_head"])
-            losses = [gpt2_loss(p, *micro, heads).real for micro in micros]
-            check_gpt2_grads(f"{name}.{at}.grad", p, micros, grads, heads)
+            loss_of, heads = gpt2_loss, int(hyper.get("n_head", 0))
+            if name.startswith("llama"):
+                loss_of, heads = llama_loss, (
+                    int(hyper["num_attention_heads"]),
+                    int(hyper["num_key_value_heads"]))
+            losses = [loss_of(p, *micro, heads).real for micro in micros]
+            check_model_grads(f"{name}.{at}.grad", loss_of, p, micros, grads,
+                              heads)
         for m, loss in enumerate(losses):
             close(f"{name}.{at}.micro{m}.loss", t[f"{at}.micro{m}.loss"], loss,
                   1024)
@@ -351,8 +471,10 @@ def main():
     check_activations(tensors)
     check_attention(tensors)
     check_losses(tensors)
+    check_llama_operators(tensors)
     for name in ("mlp_sgd", "mlp_adamw", "gpt2_sgd", "gpt2_adamw",
-                 "gpt2_untied_sgd"):
+                 "gpt2_untied_sgd", "llama_sgd", "llama_adamw",
+                 "llama_tied_sgd"):
         check_training(folder, name)
     check_events(folder)
     print(f"all values agree; the closest to its bound: {WORST[1]}, "

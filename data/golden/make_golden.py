@@ -5,7 +5,8 @@
 Nothing here knows libfsdp: every expected value is PyTorch's own, computed in
 float64.  Inputs and initial parameters are exactly representable in float32,
 so that a float32 and a float64 program can start from the same numbers.
-fsdp_events.py, called at the end, records what PyTorch's FSDP2 does.
+fsdp_events.py and fsdp1_events.py, called at the end, record what PyTorch's
+FSDP2 and FSDP1 do.
 """
 
 import json
@@ -24,6 +25,7 @@ from transformers.activations import NewGELUActivation
 from transformers.models.llama import modeling_llama
 from transformers.pytorch_utils import Conv1D
 
+from fsdp1_events import make_fsdp1_events
 from fsdp_events import make_fsdp_events
 
 IGNORE = -100
@@ -485,6 +487,7 @@ def main():
     make_operators(folder)
     make_training(folder)
     make_fsdp_events(folder, VERSIONS)
+    make_fsdp1_events(folder, VERSIONS)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ const fsdp_tape_options_t *fsdp_tape_get_options(const fsdp_tape_t *tape);
 void fsdp_backward(fsdp_tape_t *tape, fsdp_tensor_t *loss);
 
 /** Is this tape only there to compute again what a checkpoint did not keep?  The
- *  hooks of the first time still stand, so on such a tape fsdp_tape_on_grad() and
- *  fsdp_tape_after_grads() do nothing. */
+ *  hooks of the first time still stand, so on such a tape fsdp_tape_on_grad(),
+ *  fsdp_tape_after_grads() and fsdp_tape_on_passed() do nothing. */
 bool fsdp_tape_is_recomputing(const fsdp_tape_t *tape);
 
 /* ---- for hooks ---------------------------------------------------------- */
@@ -70,6 +70,10 @@ void fsdp_tape_on_grad(fsdp_tape_t *tape, fsdp_tensor_t *tensor,
  *  PyTorch: RegisterPostBackwardFunction. */
 fsdp_values_t fsdp_tape_after_grads(fsdp_tape_t *tape, fsdp_values_t values,
                                     fsdp_tape_fn_t fn, void *context);
+/** `fn` runs in every backward of this tape that passes this point: when all
+ *  that was recorded after it is done.  Nothing on a tape that is recomputing.
+ *  PyTorch: a node that is made here, as FSDP1's views of a flat parameter. */
+void fsdp_tape_on_passed(fsdp_tape_t *tape, fsdp_tape_fn_t fn, void *context);
 /** `fn` runs once at the end of the running backward (that of the outermost
  *  tape, if one is recomputing).
  *  PyTorch: Variable._execution_engine.queue_callback(). */

@@ -1,6 +1,15 @@
 ## src/fsdp: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
     %D%/events.c \
+    %D%/flat_param.c %D%/flat_param.h \
+    %D%/flat_param_grad.c \
+    %D%/flat_param_unshard.c \
+    %D%/fsdp1_exec_order_utils.c \
+    %D%/fsdp1_init_utils.c %D%/fsdp1_init_utils.h \
+    %D%/fsdp1_reduce.c \
+    %D%/fsdp1_runtime_utils.c \
+    %D%/fsdp1_state.c %D%/fsdp1_state.h \
+    %D%/fsdp1_unshard_param_utils.c \
     %D%/fsdp_all_gather.c \
     %D%/fsdp_collectives.h \
     %D%/fsdp_common.c %D%/fsdp_common.h \
@@ -16,6 +25,9 @@ libfsdp_la_SOURCES += \
     %D%/fsdp_state.c %D%/fsdp_state.h \
     %D%/fsdp_state_init.c \
     %D%/fully_shard.c \
+    %D%/fully_sharded_data_parallel.c \
     %D%/grad_sum.c %D%/grad_sum.h \
     %D%/layout.c \
-    %D%/local.c
+    %D%/local.c \
+    %D%/wrap.c \
+    %D%/zero.c

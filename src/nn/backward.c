@@ -82,6 +82,24 @@ fsdp_tape_queue_callback(fsdp_tape_t *tape, fsdp_tape_fn_t fn, void *context)
              (fsdp_tape_hook_t){fn, context, 0});
 }
 
+void
+fsdp_tape_on_passed(fsdp_tape_t *tape, fsdp_tape_fn_t fn, void *context)
+{
+    if (fsdp_tape_is_recomputing(tape))
+        return;
+    if (tape->num_marks == tape->mark_room) {
+        tape->mark_room = tape->mark_room > 0 ? 2 * tape->mark_room : 16;
+        fsdp_tape_mark_t *grown =
+            fsdp_alloc(FSDP_MEM_OTHER, tape->mark_room * sizeof *grown);
+        if (tape->num_marks > 0)
+            memcpy(grown, tape->mark, tape->num_marks * sizeof *grown);
+        fsdp_free(tape->mark);
+        tape->mark = grown;
+    }
+    tape->mark[tape->num_marks++] =
+        (fsdp_tape_mark_t){fn, context, tape->num_nodes};
+}
+
 typedef struct after_grads {
     fsdp_tape_fn_t fn;
     void *context;
@@ -211,6 +229,44 @@ seed_loss(fsdp_tensor_t *loss)
     loss->grad_fn->grad[loss->output_index] = one;
 }
 
+/* Those with nothing after them are not passed. */
+static size_t
+first_mark(const fsdp_tape_t *tape)
+{
+    size_t mark = tape->num_marks;
+    while (mark > 0 && tape->mark[mark - 1].position >= tape->num_nodes)
+        mark--;
+    return mark;
+}
+
+/* Node `i` is done; the marks before `mark` are still to come. */
+static size_t
+pass_marks(fsdp_tape_t *tape, size_t mark, size_t i)
+{
+    while (mark > 0 && tape->mark[mark - 1].position == i) {
+        mark--;
+        tape->mark[mark].fn(tape->mark[mark].context, tape);
+    }
+    return mark;
+}
+
+static void
+walk(fsdp_tape_t *tape)
+{
+    size_t mark = first_mark(tape);
+    for (size_t i = tape->num_nodes; i-- > 0;) {
+        fsdp_node_t *node = tape->node[i];
+        if (node != NULL && node->reachable) {
+            run_hooks(node);
+            if (has_grad(node))
+                node->op->backward(node);
+            retire(tape, i);
+        }
+        fsdp_region_passed(tape, i);
+        mark = pass_marks(tape, mark, i);
+    }
+}
+
 void
 fsdp_backward(fsdp_tape_t *tape, fsdp_tensor_t *loss)
 {
@@ -224,16 +280,7 @@ fsdp_backward(fsdp_tape_t *tape, fsdp_tensor_t *loss)
     seed_loss(loss);
     tape->running = true;
     tape->regions_ahead = tape->num_regions;
-    for (size_t i = tape->num_nodes; i-- > 0;) {
-        fsdp_node_t *node = tape->node[i];
-        if (node != NULL && node->reachable) {
-            run_hooks(node);
-            if (has_grad(node))
-                node->op->backward(node);
-            retire(tape, i);
-        }
-        fsdp_region_passed(tape, i);
-    }
+    walk(tape);
     for (int i = 0; i < tape->num_callbacks; i++)
         tape->callback[i].fn(tape->callback[i].context, tape);
     tape->num_callbacks = 0;

@@ -67,6 +67,7 @@ fsdp_tape_destroy(fsdp_tape_t **tape)
     fsdp_free(t->node);
     fsdp_free(t->tensor);
     fsdp_free(t->callback);
+    fsdp_free(t->mark);
     fsdp_free(t);
     *tape = NULL;
 }

@@ -28,6 +28,13 @@ struct fsdp_node {
     bool emptied;    /**< by the region: to be computed again */
 };
 
+/** A function to run when a backward passes a point. */
+typedef struct fsdp_tape_mark {
+    fsdp_tape_fn_t fn;
+    void *context;
+    size_t position; /**< nodes before it */
+} fsdp_tape_mark_t;
+
 struct fsdp_tape {
     fsdp_tape_options_t options;
     fsdp_tensor_t **tensor; /**< all that were made here, owned */
@@ -37,6 +44,8 @@ struct fsdp_tape {
     fsdp_tape_hook_t *callback;
     int num_callbacks;
     bool running; /**< inside fsdp_backward() */
+    fsdp_tape_mark_t *mark; /**< in the order of their making, owned */
+    size_t num_marks, mark_room;
     struct fsdp_region **region; /**< in the order of their beginnings, owned */
     size_t num_regions, region_room;
     size_t regions_ahead; /**< that a running backward has not passed */

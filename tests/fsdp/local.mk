@@ -2,8 +2,14 @@
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
     %D%/test_events \
+    %D%/test_fsdp1_events \
+    %D%/test_fsdp1_training \
     %D%/test_parity
 
 fsdp_net = %D%/net.c %D%/net.h
 %C%_test_events_SOURCES = %D%/test_events.c $(fsdp_net)
 %C%_test_parity_SOURCES = %D%/test_parity.c $(fsdp_net)
+%C%_test_fsdp1_events_SOURCES = %D%/test_fsdp1_events.c $(fsdp_net)
+
+fsdp1_twin = %D%/fsdp1_twin.c %D%/fsdp1_twin.h $(fsdp_net)
+%C%_test_fsdp1_training_SOURCES = %D%/test_fsdp1_training.c $(fsdp1_twin)

@@ -20,7 +20,7 @@ typedef struct fsdp_task {
     /** The loss of global micro-batch `micro` of step `step` (from 1), a scalar. */
     fsdp_tensor_t *(*loss)(void *context, fsdp_tape_t *tape,
                            fsdp_module_t *model, long step, int micro);
-    /** What the tape must know for it (dropout). */
+    /** What the tape must know for it (dropout); NULL: nothing. */
     fsdp_tape_options_t (*tape_options)(void *context, long step, int micro);
 } fsdp_task_t;
 
@@ -66,6 +66,7 @@ typedef struct fsdp_divergence {
 typedef struct fsdp_verify_report {
     uint64_t compared, differing; /**< values, so far or in one step          */
     double bound_ratio; /**< order `mpi`: largest |difference| / bound        */
+    double largest_difference; /**< order `mpi`: of those within the bound    */
     fsdp_divergence_t first;      /**< of the whole run                       */
 } fsdp_verify_report_t;
 

@@ -165,6 +165,7 @@ log_summary(const cli_summary_t *s)
     put_integer(json, "verified", (int64_t)s->total.compared);
     put_integer(json, "differing", (int64_t)s->total.differing);
     put_divergence(json, &s->total.first);
+    put_double(json, "largest_difference", s->total.largest_difference);
     put_double(json, "held_out_loss", s->held_out_loss);
     put_double(json, "unigram_entropy", s->unigram_entropy);
     put_double(json, "accuracy", s->accuracy);

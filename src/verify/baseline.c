@@ -120,7 +120,9 @@ baseline_run(fsdp_verifier_t *verifier, int j, int r)
     verifier->base_recorder_now = recorder;
 
     fsdp_tape_options_t options =
-        task->tape_options(task->context, verifier->step, g);
+        task->tape_options == NULL
+            ? fsdp_tape_options_default()
+            : task->tape_options(task->context, verifier->step, g);
     fsdp_tape_t *tape = fsdp_tape_create(&options);
     fsdp_tensor_t *loss =
         task->loss(task->context, tape, verifier->baseline, verifier->step, g);

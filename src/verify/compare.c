@@ -73,7 +73,11 @@ within_bound(fsdp_verifier_t *verifier, const place_t *place, size_t i,
     double ratio = difference / place->bound[i];
     if (ratio > verifier->of_step.bound_ratio)
         verifier->of_step.bound_ratio = ratio;
-    return ratio <= 1;
+    if (ratio > 1 || isnan(ratio))
+        return false;
+    if (difference > verifier->of_step.largest_difference)
+        verifier->of_step.largest_difference = difference;
+    return true;
 }
 
 static void

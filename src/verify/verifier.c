@@ -161,6 +161,8 @@ fsdp_verifier_end_step(fsdp_verifier_t *verifier)
     all->differing += step->differing;
     if (step->bound_ratio > all->bound_ratio)
         all->bound_ratio = step->bound_ratio;
+    if (step->largest_difference > all->largest_difference)
+        all->largest_difference = step->largest_difference;
     step->first = all->first;
     fsdp_verify_report_t both[2] = {*step, *all};
     fsdp_broadcast(verifier->comm, "report", FSDP_UINT8, both, sizeof both, 0);

@@ -7,6 +7,8 @@ TESTS += \
     %D%/log.sh \
     %D%/program.sh \
     %D%/save.sh \
+    %D%/shrink.sh \
+    %D%/splits.sh \
     %D%/verified.sh
 EXTRA_DIST += \
     %D%/bad_input.sh \
@@ -17,4 +19,6 @@ EXTRA_DIST += \
     %D%/program.sh \
     %D%/run.sh \
     %D%/save.sh \
+    %D%/shrink.sh \
+    %D%/splits.sh \
     %D%/verified.sh

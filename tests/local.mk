@@ -40,7 +40,7 @@ AM_DEFAULT_SOURCE_EXT = .c
 
 if HAVE_CHECK
 check_LTLIBRARIES += libmck.la
-libmck_la_SOURCES  = %D%/mck.c %D%/mck.h
+libmck_la_SOURCES  = %D%/mck.c %D%/mck.h %D%/refusals.c %D%/refusals.h
 libmck_la_CPPFLAGS = $(AM_CPPFLAGS)
 libmck_la_LIBADD   = libfsdp.la $(CHECK_LIBS)
 AM_CPPFLAGS += -I$(top_srcdir)/tests $(CHECK_CFLAGS)

@@ -1,17 +1,11 @@
 /* Ranks: 1 */
-/* What does not fit ends the program with a message that names it.  It happens
- * in a child, which ends alone. */
-#include "mck.h"
-
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+/* What does not fit ends the program with a message that names it. */
+#include "refusals.h"
 
 #include "fsdp/activation_checkpoint.h"
 #include "fsdp/gpt2.h"
 #include "fsdp/llama.h"
 #include "fsdp/mlp.h"
-#include "fsdp/status.h"
 #include "nn/nn_case.h"
 
 static fsdp_tape_t *
@@ -326,10 +320,7 @@ second_backward_through_a_checkpoint(void)
     fsdp_backward(t, nn_weighted_sum(t, y.tensor[1], zeros));
 }
 
-static const struct {
-    void (*run)(void);
-    const char *message; /* a part of it */
-} cases[] = {
+static const refusal_t cases[] = {
     {weight_of_another_type, "linear: parameter h.weight is float64 [4, 3], "
                              "its input asks for float32 [4, 3]"},
     {weight_of_another_shape, "linear: parameter h.weight is float32 [3, 4], "
@@ -378,55 +369,10 @@ static const struct {
     {second_backward_through_a_checkpoint,
      "backward through a checkpoint a second time"},
 };
-enum { NUM_CASES = sizeof cases / sizeof *cases };
-
-static void
-end_alone(int code)
-{
-    _exit(code);
-}
-
-/* Runs `run` in a child with stderr going to `text`; its exit status. */
-static int
-run_in_child(void (*run)(void), char *text, size_t size)
-{
-    int ends[2], status;
-    ck_assert_int_eq(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        fsdp_set_process(-1, end_alone);
-        run();
-        _exit(0);
-    }
-    close(ends[1]);
-    size_t used = 0;
-    ssize_t got;
-    while ((got = read(ends[0], text + used, size - 1 - used)) > 0)
-        used += (size_t)got;
-    text[used] = '\0';
-    close(ends[0]);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-START_TEST(refusal)
-{
-    char text[2000];
-    int status = run_in_child(cases[_i].run, text, sizeof text);
-    ck_assert_msg(status == FSDP_EXIT_FAULT, "case %d: exit status %d", _i,
-                  status);
-    ck_assert_msg(strstr(text, cases[_i].message) != NULL,
-                  "case %d: \"%s\" is not in: %s", _i, cases[_i].message, text);
-}
-END_TEST
 
 int
 main(int argc, char **argv)
 {
-    Suite *suite = suite_create("nn refusals");
-    TCase *tcase = tcase_create("refusals");
-    suite_add_tcase(suite, tcase);
-    tcase_add_loop_test(tcase, refusal, 0, NUM_CASES);
-    return mck_run(argc, argv, suite);
+    return refusals_run(argc, argv, "nn refusals", cases,
+                        sizeof cases / sizeof *cases);
 }

@@ -1,13 +1,7 @@
 /* Ranks: 1 */
-/* What must not be computed ends the program with a message that names it.  It
- * happens in a child, which ends alone. */
-#include "mck.h"
+/* What must not be computed ends the program with a message that names it. */
+#include "refusals.h"
 
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "fsdp/status.h"
 #include "fsdp/tensor.h"
 #include "tensor/kernels.h"
 
@@ -122,10 +116,7 @@ nan_as_an_integer(void)
     fsdp_tensor_set(four_by_two(FSDP_INT64), 0, 0.0 / (double)memory[0]);
 }
 
-static const struct {
-    void (*run)(void);
-    const char *message; /* a part of it */
-} cases[] = {
+static const refusal_t cases[] = {
     {embedding_too_high,
      "embedding index 7 at position 1, but the table has 7"},
     {embedding_negative, "embedding index -1 at position 1"},
@@ -144,55 +135,10 @@ static const struct {
     {too_large_for_a_byte, "256 does not fit in uint8"},
     {nan_as_an_integer, "does not fit in int64"},
 };
-enum { NUM_CASES = sizeof cases / sizeof *cases };
-
-static void
-end_alone(int code)
-{
-    _exit(code);
-}
-
-/* Runs `run` in a child with stderr going to `text`; its exit status. */
-static int
-run_in_child(void (*run)(void), char *text, size_t size)
-{
-    int ends[2], status;
-    ck_assert_int_eq(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        fsdp_set_process(-1, end_alone);
-        run();
-        _exit(0);
-    }
-    close(ends[1]);
-    size_t used = 0;
-    ssize_t got;
-    while ((got = read(ends[0], text + used, size - 1 - used)) > 0)
-        used += (size_t)got;
-    text[used] = '\0';
-    close(ends[0]);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-START_TEST(refusal)
-{
-    char text[2000];
-    int status = run_in_child(cases[_i].run, text, sizeof text);
-    ck_assert_msg(status == FSDP_EXIT_FAULT, "case %d: exit status %d", _i,
-                  status);
-    ck_assert_msg(strstr(text, cases[_i].message) != NULL,
-                  "case %d: \"%s\" is not in: %s", _i, cases[_i].message, text);
-}
-END_TEST
 
 int
 main(int argc, char **argv)
 {
-    Suite *suite = suite_create("refusals");
-    TCase *tcase = tcase_create("refusals");
-    suite_add_tcase(suite, tcase);
-    tcase_add_loop_test(tcase, refusal, 0, NUM_CASES);
-    return mck_run(argc, argv, suite);
+    return refusals_run(argc, argv, "tensor refusals", cases,
+                        sizeof cases / sizeof *cases);
 }

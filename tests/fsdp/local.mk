@@ -1,6 +1,7 @@
 ## Suites of src/fsdp, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
+    %D%/test_costs \
     %D%/test_events \
     %D%/test_fsdp1_events \
     %D%/test_fsdp1_training \

@@ -19,7 +19,6 @@ typedef struct fsdp_local {
     size_t padded_numel; /**< elements of `data`                              */
     fsdp_layout_t layout;
     fsdp_comm_t *comm; /**< ranks it is cut over; NULL: not cut               */
-    const char *offload; /**< folder in which its memory lives; NULL: none    */
 } fsdp_local_t;
 
 /** Reading `grad` completes the sum over micro-batches (see the reduce order).

@@ -77,7 +77,12 @@ void fsdp_module_remove_hooks(fsdp_module_t *module, const void *context);
 /** Runs the module: pre-forward hooks, forward, post-forward hooks. */
 fsdp_values_t fsdp_module_call(fsdp_module_t *module, fsdp_tape_t *tape,
                                fsdp_values_t inputs);
-/** The same for one input and one output. */
+/** The same with another function of the module in place of its forward, so that
+ *  it runs under the same hooks.  PyTorch: register_fsdp_forward_method(). */
+fsdp_values_t fsdp_module_call_method(fsdp_module_t *module,
+                                      fsdp_forward_fn_t method,
+                                      fsdp_tape_t *tape, fsdp_values_t inputs);
+/** fsdp_module_call() for one input and one output. */
 fsdp_tensor_t *fsdp_module_call1(fsdp_module_t *module, fsdp_tape_t *tape,
                                  fsdp_tensor_t *input);
 

@@ -47,6 +47,7 @@ typedef struct fsdp_parameter {
     fsdp_tensor_t *incoming; /**< during a backward: the sum over uses so far */
     int awaited_uses;        /**< uses whose gradient is still to come        */
     bool data_owned;         /**< unmanaged and made whole                    */
+    int num_optimizers;      /**< that hold it; none may before it is sharded */
     struct fsdp_managed *managed; /**< by fully_shard() or FSDP1: see
                                        local.h; NULL: not.  Borrowed          */
 } fsdp_parameter_t;

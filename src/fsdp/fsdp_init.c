@@ -159,11 +159,15 @@ check_state(const fsdp_parameter_t *p)
                           "parameter %s would be in two groups; put the "
                           "modules that share it under one fully_shard",
                           p->name);
+    if (p->num_optimizers > 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "parameter %s is in an optimizer already; make the "
+                          "optimizer after fully_shard, for the shards",
+                          p->name);
     if (p->data != NULL)
         return fsdp_error(FSDP_ERR_USAGE,
                           "parameter %s is already whole on this rank; call "
-                          "fully_shard before the model is used and before an "
-                          "optimizer is made for it",
+                          "fully_shard before the model is used",
                           p->name);
     return FSDP_OK;
 }

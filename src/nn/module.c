@@ -141,11 +141,18 @@ after_forward(fsdp_module_t *module, fsdp_tape_t *tape, fsdp_values_t outputs)
 }
 
 fsdp_values_t
-fsdp_module_call(fsdp_module_t *module, fsdp_tape_t *tape, fsdp_values_t inputs)
+fsdp_module_call_method(fsdp_module_t *module, fsdp_forward_fn_t method,
+                        fsdp_tape_t *tape, fsdp_values_t inputs)
 {
     inputs = before_forward(module, tape, inputs);
-    fsdp_values_t outputs = module->forward(module, tape, inputs);
+    fsdp_values_t outputs = method(module, tape, inputs);
     return after_forward(module, tape, outputs);
+}
+
+fsdp_values_t
+fsdp_module_call(fsdp_module_t *module, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    return fsdp_module_call_method(module, module->forward, tape, inputs);
 }
 
 fsdp_tensor_t *

@@ -15,8 +15,10 @@ fsdp_optimizer_create(const fsdp_optimizer_class_t *kind, int num_states,
     optimizer->lr = lr;
     optimizer->slot = fsdp_calloc(FSDP_MEM_OTHER, optimizer->num_slots *
                                                       sizeof *optimizer->slot);
-    for (size_t i = 0; i < optimizer->num_slots; i++)
+    for (size_t i = 0; i < optimizer->num_slots; i++) {
         optimizer->slot[i].parameter = list[i];
+        list[i]->num_optimizers++;
+    }
     fsdp_free(list);
     return optimizer;
 }
@@ -27,9 +29,11 @@ fsdp_optimizer_destroy(fsdp_optimizer_t **optimizer)
     fsdp_optimizer_t *o = *optimizer;
     if (o == NULL)
         return;
-    for (size_t i = 0; i < o->num_slots; i++)
+    for (size_t i = 0; i < o->num_slots; i++) {
+        o->slot[i].parameter->num_optimizers--;
         for (int s = 0; s < o->num_states; s++)
             fsdp_offload_free(o->slot[i].state[s]);
+    }
     fsdp_free(o->slot);
     fsdp_free(o);
     *optimizer = NULL;

@@ -357,6 +357,12 @@ START_TEST(misuse_is_refused)
     options.reshard_after_forward = 7; /* no divisor of 1 to 5 */
     ck_assert(fully_shard(net, &options) == FSDP_ERR_USAGE);
     options.reshard_after_forward = FSDP_RESHARD_AUTO;
+
+    fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
+    fsdp_optimizer_t *early = fsdp_sgd_create(net, &sgd);
+    ck_assert(fully_shard(net, &options) == FSDP_ERR_USAGE);
+    ck_assert(strstr(fsdp_error_message(), "optimizer") != NULL);
+    fsdp_optimizer_destroy(&early);
     ck_assert(fsdp_module_set_gradient_divide_factor(net, 2) == FSDP_ERR_USAGE);
     ck_assert(fully_shard(net, &options) == FSDP_OK);
     ck_assert(fully_shard(net, &options) == FSDP_ERR_USAGE);

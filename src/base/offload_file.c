@@ -97,22 +97,26 @@ fsdp_offload_file_map(const fsdp_offload_t *file, size_t bytes, size_t offset)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* A file without a name; on file systems that do not know such, one that loses
- * its name at once. */
-static int
-open_nameless(const char *directory)
+int
+fsdp_offload_file_unnamed(const char *directory)
 {
-    int fd = open(directory, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-        return fd;
     char *name = fsdp_format("%s/fsdp-offload-XXXXXX", directory);
-    fd = mkostemp(name, O_CLOEXEC);
+    int fd = mkostemp(name, O_CLOEXEC);
     int error = errno;
     if (fd >= 0)
         unlink(name);
     fsdp_free(name);
     errno = error;
     return fd;
+}
+
+static int
+open_nameless(const char *directory)
+{
+    int fd = open(directory, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    return fsdp_offload_file_unnamed(directory);
 }
 
 static fsdp_status_t

@@ -28,6 +28,9 @@ size_t fsdp_offload_page(void);
 /** `bytes` rounded up to pages, at least one. */
 size_t fsdp_offload_in_pages(size_t bytes);
 
+/** A file that loses its name at once, for file systems that know no other
+ *  nameless ones; -1 and errno. */
+int fsdp_offload_file_unnamed(const char *directory);
 /** NULL after fsdp_error(). */
 fsdp_offload_t *fsdp_offload_file_open(const char *directory);
 /** Takes one user away; the last closes the file and frees `file`. */

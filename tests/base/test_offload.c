@@ -4,6 +4,8 @@
 #include "serial.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -17,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/offload_file.h"
 #include "fsdp/offload.h"
 
 enum { PAGE = 4096, PIECE = FSDP_OFFLOAD_PIECE_BYTES };
@@ -232,6 +235,48 @@ START_TEST(released_pieces_are_not_resident)
 }
 END_TEST
 
+/* Is the page of an address in this process's memory? */
+static bool
+present(const char *address)
+{
+    uint64_t entry = 0;
+    off_t at = (off_t)((uintptr_t)address / PAGE * sizeof entry);
+    int fd = open("/proc/self/pagemap", O_RDONLY);
+    ck_assert_int_eq(pread(fd, &entry, sizeof entry, at), sizeof entry);
+    close(fd);
+    return entry >> 63 != 0;
+}
+
+/* A range takes all pages with it that it touches, and no other. */
+START_TEST(pages_of_a_range_are_released)
+{
+    static const struct {
+        size_t begin, bytes;
+        int first, last;
+    } range[] = {{PAGE + 5, 1, 1, 1},    {PAGE - 1, 2, 0, 1},
+                 {2 * PAGE, PAGE, 2, 2}, {PAGE, 2 * PAGE + 1, 1, 3},
+                 {3 * PAGE, 9999, 3, 3}, {0, 4 * PAGE, 0, 3},
+                 {PAGE + 1, PAGE, 1, 2}, {PAGE, 0, 9, 9}};
+    fsdp_offload_t *store = opened();
+    char *block = fsdp_offload_calloc(store, FSDP_MEM_OTHER, 3 * PAGE + 1);
+    char *next = fsdp_offload_calloc(store, FSDP_MEM_OTHER, 1);
+    for (size_t r = 0; r < sizeof range / sizeof *range; r++) {
+        for (int page = 0; page < 4; page++)
+            block[page * PAGE] = 1;
+        *next = 1;
+        fsdp_offload_release(block + range[r].begin, range[r].bytes);
+        for (int page = 0; page < 4; page++)
+            ck_assert_msg(present(block + page * PAGE) ==
+                              (page < range[r].first || page > range[r].last),
+                          "range %zu, page %d", r, page);
+        ck_assert(present(next));
+    }
+    fsdp_offload_free(block);
+    fsdp_offload_free(next);
+    fsdp_offload_close(&store);
+}
+END_TEST
+
 typedef struct walk {
     size_t next; /* where the next piece must begin */
     int pieces;
@@ -312,6 +357,19 @@ START_TEST(prefetch_reads)
 END_TEST
 
 /* ---- what is left -------------------------------------------------------- */
+
+/* The other way to have no name. */
+START_TEST(a_file_that_loses_its_name)
+{
+    int fd = fsdp_offload_file_unnamed(directory);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(entries(), 0);
+    ck_assert_int_eq(ftruncate(fd, PAGE), 0);
+    close(fd);
+    ck_assert_int_eq(fsdp_offload_file_unnamed("missing"), -1);
+    ck_assert_int_eq(errno, ENOENT);
+}
+END_TEST
 
 START_TEST(the_directory_stays_empty)
 {
@@ -483,8 +541,10 @@ main(void)
     tcase_add_test(tcase, one_directory_is_one_file);
     tcase_add_test(tcase, files_are_counted_apart);
     tcase_add_test(tcase, released_pieces_are_not_resident);
+    tcase_add_test(tcase, pages_of_a_range_are_released);
     tcase_add_test(tcase, pieces_follow_each_other);
     tcase_add_test(tcase, prefetch_reads);
+    tcase_add_test(tcase, a_file_that_loses_its_name);
     tcase_add_test(tcase, the_directory_stays_empty);
     tcase_add_test(tcase, a_killed_process_leaves_nothing);
     tcase_add_test(tcase, freed_room_is_used_again);

@@ -325,6 +325,110 @@ START_TEST(inner_checkpoints_wait)
 }
 END_TEST
 
+static fsdp_values_t
+same_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    (void)self;
+    (void)tape;
+    return inputs;
+}
+
+/* A module inside whose output is its input, which the graph outside made: what
+ * the first run hung on it is there once. */
+START_TEST(hooks_on_what_passes_through)
+{
+    fsdp_module_t *p = fsdp_module_create("p", "Chain", chain_forward, NULL, 0);
+    fsdp_module_t *e = fsdp_module_create("e", "Same", same_forward, NULL, 0);
+    fsdp_module_add_child(p, e);
+    fsdp_module_add_child(p, fsdp_linear_create("a", 3, 3, true, FSDP_FP64, 1));
+    fsdp_module_add_hooks(e, &(fsdp_module_hooks_t){
+                                 .context = "e", .pre_backward = pre_backward});
+    fsdp_checkpoint_wrapper(p);
+    story[0] = '\0';
+    run_chain(p, true);
+    ck_assert_str_eq(story, "e.grad ");
+    fsdp_module_destroy(&p);
+}
+END_TEST
+
+static fsdp_values_t
+queue_at_forward(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
+                 fsdp_values_t inputs)
+{
+    (void)module;
+    if (fsdp_tape_is_recomputing(tape))
+        fsdp_tape_queue_callback(tape, say_end, context);
+    return inputs;
+}
+
+/* What is queued while something is computed again waits for the end of the
+ * backward. */
+START_TEST(callbacks_wait_for_the_whole_backward)
+{
+    fsdp_module_t *p = chain();
+    fsdp_module_add_hooks(
+        p->child[1], &(fsdp_module_hooks_t){.context = (void *)"q",
+                                            .pre_forward = queue_at_forward});
+    fsdp_checkpoint_wrapper(p);
+    story[0] = '\0';
+    run_chain(p, true);
+    const char *end = " p.done b.end q.end ";
+    ck_assert_uint_gt(strlen(story), strlen(end));
+    ck_assert_str_eq(story + strlen(story) - strlen(end), end);
+    fsdp_module_destroy(&p);
+}
+END_TEST
+
+/* ---- what hooks stand between -------------------------------------------- */
+
+static fsdp_values_t
+relu_chain_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    for (int i = 0; i < self->num_children; i++) {
+        inputs = fsdp_module_call(self->child[i], tape, inputs);
+        inputs.tensor[0] = fsdp_relu(tape, inputs.tensor[0]);
+    }
+    return inputs;
+}
+
+/* A relu looks at its own output, which reaches the next operator through the
+ * node of a hook only. */
+START_TEST(outputs_behind_hooks_come_back)
+{
+    double seen[2][9];
+    for (int k = 0; k < 2; k++) {
+        fsdp_module_t *p = chain();
+        p->forward = relu_chain_forward;
+        if (k == 1)
+            fsdp_checkpoint_wrapper(p);
+        run_chain(p, true);
+        memcpy(seen[k], p->child[0]->parameter[0]->grad->data, sizeof seen[k]);
+        fsdp_module_destroy(&p);
+    }
+    ck_assert(memcmp(seen[0], seen[1], sizeof seen[0]) == 0);
+    ck_assert(memcmp(seen[0], (double[9]){0}, sizeof seen[0]) != 0);
+}
+END_TEST
+
+/* Values that no gradient asks for come back with the others, and go with
+ * them. */
+START_TEST(nothing_stays_after_the_region)
+{
+    static const double numbers[6] = {1, 2, 3, 4, 5, 6};
+    fsdp_module_t *p = chain();
+    fsdp_module_set_requires_grad(p->child[0], false);
+    fsdp_checkpoint_wrapper(p);
+    fsdp_tape_t *tape = fsdp_tape_create(NULL);
+    fsdp_tensor_t *x = nn_tensor(tape, FSDP_FP64, 2, (size_t[]){2, 3}, numbers);
+    fsdp_tensor_t *y = fsdp_module_call1(p, tape, x);
+    fsdp_backward(tape, nn_weighted_sum(tape, y, numbers));
+    /* x and the loss */
+    ck_assert_uint_eq(fsdp_memory_live_bytes(FSDP_MEM_ACTIVATION), 48 + 8);
+    fsdp_tape_destroy(&tape);
+    fsdp_module_destroy(&p);
+}
+END_TEST
+
 /* ---- mistakes ------------------------------------------------------------ */
 
 START_TEST(wrapped_twice)
@@ -350,6 +454,10 @@ main(int argc, char **argv)
     tcase_add_test(tcase, no_gradients);
     tcase_add_test(tcase, hooks_run_when_they_should);
     tcase_add_test(tcase, inner_checkpoints_wait);
+    tcase_add_test(tcase, hooks_on_what_passes_through);
+    tcase_add_test(tcase, callbacks_wait_for_the_whole_backward);
+    tcase_add_test(tcase, outputs_behind_hooks_come_back);
+    tcase_add_test(tcase, nothing_stays_after_the_region);
     tcase_add_test(tcase, wrapped_twice);
     return mck_run(argc, argv, suite);
 }

@@ -238,8 +238,10 @@ make_values(fsdp_flat_param_handle_t *h, const fsdp1_options_t *options)
     if (fsdp_flat_param_keeps_whole(h))
         fsdp_flat_param_gather_updates(h);
     else if (!fsdp_flat_param_uses_sharded_strategy(h) &&
-             h->param_dtype == h->dtype)
+             h->param_dtype == h->dtype) { /* always there for everybody */
         fsdp_flat_param_unshard(h);
+        fsdp_flat_param_lend_gathered(h);
+    }
 }
 
 fsdp_flat_param_handle_t *

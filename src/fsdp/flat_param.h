@@ -113,9 +113,10 @@ void fsdp_flat_param_gather_updates(fsdp_flat_param_handle_t *handle);
 void *fsdp_flat_param_gather_full(fsdp_flat_param_handle_t *handle,
                                   const void *chunk);
 
-/** Lends the parameters out of `whole`, which that made, until the other. */
+/** Lends the parameters out of `whole`, which that made; out of what is gathered
+ *  again (nothing, maybe). */
 void fsdp_flat_param_lend_full(fsdp_flat_param_handle_t *handle, void *whole);
-void fsdp_flat_param_end_lending_full(fsdp_flat_param_handle_t *handle);
+void fsdp_flat_param_lend_gathered(fsdp_flat_param_handle_t *handle);
 
 /** Elements [begin, begin + count) of the view that rank's chunk has, and
  *  where they stand in it. */

@@ -160,7 +160,7 @@ fsdp_flat_param_lend_full(fsdp_flat_param_handle_t *h, void *whole)
 }
 
 void
-fsdp_flat_param_end_lending_full(fsdp_flat_param_handle_t *h)
+fsdp_flat_param_lend_gathered(fsdp_flat_param_handle_t *h)
 {
     lend(h, h->unsharded, h->param_dtype);
 }

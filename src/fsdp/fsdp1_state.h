@@ -116,6 +116,9 @@ fsdp_module_hooks_t fsdp1_runtime_hooks(fsdp1_state_t *state);
 /** Starts its all-gather, if it needs one.  In a forward, the tape is told where
  *  the unit was unsharded. */
 void fsdp1_unshard(fsdp1_state_t *state, fsdp_tape_t *tape);
+void fsdp1_unshard_and_wait(fsdp1_state_t *state, fsdp_tape_t *tape);
+/** PyTorch: _reshard(). */
+void fsdp1_reshard(fsdp1_state_t *state, bool free_it);
 void fsdp1_register_post_backward(fsdp1_state_t *state, fsdp_tape_t *tape);
 /** PyTorch: _prefetch_handle(). */
 void fsdp1_prefetch(fsdp1_state_t *state, fsdp_tape_t *tape);

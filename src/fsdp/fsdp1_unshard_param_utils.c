@@ -187,7 +187,7 @@ release(fsdp1_state_t *state)
         fsdp_free(state->summoned);
     state->summoned = NULL;
     state->summoned_copy = state->summoned_gradients = false;
-    fsdp_flat_param_end_lending_full(h);
+    fsdp_flat_param_lend_gathered(h);
     if (state->summon_options.writeback)
         refresh(h);
 }

@@ -9,6 +9,7 @@ libfsdp_la_SOURCES += \
     %D%/fsdp1_reduce.c \
     %D%/fsdp1_runtime_utils.c \
     %D%/fsdp1_state.c %D%/fsdp1_state.h \
+    %D%/fsdp1_unshard.c \
     %D%/fsdp1_unshard_param_utils.c \
     %D%/fsdp_all_gather.c \
     %D%/fsdp_collectives.h \

@@ -3,7 +3,11 @@
 suites += \
     %D%/test_costs \
     %D%/test_events \
+    %D%/test_fsdp1_api \
+    %D%/test_fsdp1_costs \
     %D%/test_fsdp1_events \
+    %D%/test_fsdp1_misuse \
+    %D%/test_fsdp1_summon \
     %D%/test_fsdp1_training \
     %D%/test_parity
 
@@ -14,3 +18,14 @@ fsdp_net = %D%/net.c %D%/net.h
 
 fsdp1_twin = %D%/fsdp1_twin.c %D%/fsdp1_twin.h $(fsdp_net)
 %C%_test_fsdp1_training_SOURCES = %D%/test_fsdp1_training.c $(fsdp1_twin)
+%C%_test_fsdp1_api_SOURCES = %D%/test_fsdp1_api.c $(fsdp_net)
+%C%_test_fsdp1_costs_SOURCES = %D%/test_fsdp1_costs.c $(fsdp_net)
+%C%_test_fsdp1_summon_SOURCES = %D%/test_fsdp1_summon.c $(fsdp_net)
+%C%_test_fsdp1_misuse_SOURCES = %D%/test_fsdp1_misuse.c $(fsdp_net)
+
+## Runs that must end badly.
+check_PROGRAMS += %D%/fsdp1_wrong
+%C%_fsdp1_wrong_SOURCES = %D%/fsdp1_wrong.c $(fsdp_net)
+%C%_fsdp1_wrong_LDADD = libfsdp.la
+TESTS += %D%/fsdp1_wrong.sh
+EXTRA_DIST += %D%/fsdp1_wrong.sh

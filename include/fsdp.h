@@ -22,6 +22,7 @@
 #include "fsdp/llama.h"
 #include "fsdp/mlp.h"
 #include "fsdp/module.h"
+#include "fsdp/moe.h"
 #include "fsdp/ops.h"
 #include "fsdp/parameter.h"
 #include "fsdp/tape.h"

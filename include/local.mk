@@ -24,6 +24,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/mlp.h \
     %D%/fsdp/model_file.h \
     %D%/fsdp/module.h \
+    %D%/fsdp/moe.h \
     %D%/fsdp/offload.h \
     %D%/fsdp/ops.h \
     %D%/fsdp/optim.h \

@@ -12,13 +12,17 @@ libfsdp_la_SOURCES += \
     %D%/lm_head.c %D%/lm_head.h \
     %D%/mlp.c \
     %D%/module.c \
+    %D%/moe.c \
     %D%/ops_activation.c \
     %D%/ops_arithmetic.c \
     %D%/ops_attention.c \
     %D%/ops_common.c \
+    %D%/ops_dispatch.c \
     %D%/ops_dropout.c \
     %D%/ops_embedding.c \
+    %D%/ops_exchange.c \
     %D%/ops_grouped_attention.c \
+    %D%/ops_grouped_linear.c \
     %D%/ops_head.c \
     %D%/ops_internal.h \
     %D%/ops_linear.c \
@@ -28,6 +32,7 @@ libfsdp_la_SOURCES += \
     %D%/ops_parallel.h \
     %D%/ops_ranks.c \
     %D%/ops_rms_norm.c \
+    %D%/ops_route.c \
     %D%/ops_rotary.c \
     %D%/ops_vocab_embedding.c \
     %D%/ops_vocab_head.c \

@@ -52,3 +52,5 @@ suites += %D%/test_tensor_parallel
 
 suites += %D%/test_llama
 %C%_test_llama_SOURCES = %D%/test_llama.c %D%/golden.h $(nn_case)
+suites += %D%/test_moe
+%C%_test_moe_SOURCES = %D%/test_moe.c %D%/differences.h $(nn_case)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "fsdp/status.h"
 #include "nn/ops_internal.h"
 
 void
@@ -10,6 +11,9 @@ fsdp_parts_take(const fsdp_parts_t *parts, int p, const void *x, size_t outer,
 {
     size_t count = (size_t)parts->count, pieces = outer * (size_t)parts->groups;
     size_t run = dim / (size_t)parts->groups / count * inner;
+    FSDP_CHECK(dim % ((size_t)parts->groups * count) == 0,
+               "%zu elements in %d groups of %zu parts", dim, parts->groups,
+               count);
     for (size_t i = 0; i < pieces; i++)
         memcpy((char *)out + i * run,
                (const char *)x + (i * count + (size_t)p) * run, run);

@@ -29,3 +29,8 @@ check_PROGRAMS += %D%/fsdp1_wrong
 %C%_fsdp1_wrong_LDADD = libfsdp.la
 TESTS += %D%/fsdp1_wrong.sh
 EXTRA_DIST += %D%/fsdp1_wrong.sh
+
+
+suites += %D%/test_composition
+%C%_test_composition_SOURCES = \
+    %D%/test_composition.c tests/nn/parallel_case.c tests/nn/parallel_case.h

@@ -54,3 +54,6 @@ suites += %D%/test_llama
 %C%_test_llama_SOURCES = %D%/test_llama.c %D%/golden.h $(nn_case)
 suites += %D%/test_moe
 %C%_test_moe_SOURCES = %D%/test_moe.c %D%/differences.h $(nn_case)
+suites += %D%/test_parallel_sums
+%C%_test_parallel_sums_SOURCES = \
+    %D%/test_parallel_sums.c %D%/differences.h $(parallel_case) $(nn_case)

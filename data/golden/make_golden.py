@@ -5,7 +5,7 @@
 Nothing here knows libfsdp: every expected value is PyTorch's own, computed in
 float64.  Inputs and initial parameters are exactly representable in float32,
 so that a float32 and a float64 program can start from the same numbers.
-fsdp_events.py and fsdp1_events.py, called at the end, record what PyTorch's
+half_golden.py makes bfloat16\'s; fsdp_events.py and fsdp1_events.py, called at the end, record what PyTorch's
 FSDP2 and FSDP1 do.
 """
 
@@ -27,6 +27,7 @@ from transformers.pytorch_utils import Conv1D
 
 from fsdp1_events import make_fsdp1_events
 from fsdp_events import make_fsdp_events
+from half_golden import make_half
 
 IGNORE = -100
 VERSIONS = {
@@ -486,6 +487,7 @@ def main():
     torch.set_num_threads(1)
     make_operators(folder)
     make_training(folder)
+    make_half(Numbers, folder, write_safetensors, VERSIONS)
     make_fsdp_events(folder, VERSIONS)
     make_fsdp1_events(folder, VERSIONS)
 

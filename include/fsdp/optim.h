@@ -4,6 +4,9 @@
  *
  *  An optimizer keeps state for this rank's rows only.  Build it after
  *  fully_shard().  Parameters without a gradient are left alone.
+ *
+ *  Parameters that are bfloat16 or float16 themselves have states of their type,
+ *  and each of PyTorch's tensor operations rounds once, as in its vector loops.
  */
 #ifndef FSDP_OPTIM_H
 #define FSDP_OPTIM_H

@@ -1,5 +1,6 @@
 /* PyTorch: torch/optim/adamw.py. */
 #include "optim/optimizer.h"
+#include "tensor/half_optimizers.h"
 #include "tensor/kernels.h"
 
 fsdp_adamw_options_t
@@ -17,10 +18,16 @@ update(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
        const fsdp_local_t *local)
 {
     const fsdp_adamw_options_t *o = &optimizer->options.adamw;
-    fsdp_kernels(slot->parameter->dtype)
-        ->adamw(local->data, local->grad, slot->state[0], slot->state[1],
-                local->numel, optimizer->lr, o->beta1, o->beta2, o->eps,
-                o->weight_decay, slot->step);
+    fsdp_dtype_t dtype = slot->parameter->dtype;
+    if (dtype == FSDP_BF16 || dtype == FSDP_FP16) {
+        fsdp_half_adamw(dtype, local->data, local->grad, slot->state[0],
+                        slot->state[1], local->numel, optimizer->lr, o->beta1,
+                        o->beta2, o->eps, o->weight_decay, slot->step);
+        return;
+    }
+    fsdp_kernels(dtype)->adamw(
+        local->data, local->grad, slot->state[0], slot->state[1], local->numel,
+        optimizer->lr, o->beta1, o->beta2, o->eps, o->weight_decay, slot->step);
 }
 
 /* Written so that NaN is refused too. */

@@ -8,8 +8,9 @@
 #include "fsdp/exact_sum.h"
 #include "fsdp/fault.h"
 #include "fsdp/offload.h"
+#include "nn/ops_internal.h"
+#include "optim/gradients.h"
 #include "optim/parameters.h"
-#include "tensor/kernels.h"
 
 /* The parameters, this rank's part of them, and what is known so far of some of
  * their elements: a sum, or a maximum. */
@@ -18,13 +19,22 @@ typedef struct grads {
     fsdp_local_t *local;
     size_t count;
     double norm_type;
-    fsdp_dtype_t dtype; /* that of the gradients; float64 if they are mixed */
+    fsdp_dtype_t dtype; /* that of the gradients; PyTorch's of mixed ones */
 } grads_t;
 
 typedef struct partial {
     fsdp_exact_sum_t sum;
     double max;
 } partial_t;
+
+/* PyTorch: torch.promote_types(). */
+static fsdp_dtype_t
+promote(fsdp_dtype_t a, fsdp_dtype_t b)
+{
+    if (a == b || a == FSDP_DTYPE_NONE)
+        return b;
+    return a == FSDP_FP64 || b == FSDP_FP64 ? FSDP_FP64 : FSDP_FP32;
+}
 
 static void
 open_grads(grads_t *grads, fsdp_module_t *model, double norm_type)
@@ -33,19 +43,14 @@ open_grads(grads_t *grads, fsdp_module_t *model, double norm_type)
     grads->local =
         fsdp_alloc(FSDP_MEM_OTHER, grads->count * sizeof *grads->local);
     grads->norm_type = norm_type;
-    grads->dtype = FSDP_FP32;
+    grads->dtype = FSDP_DTYPE_NONE;
     for (size_t i = 0; i < grads->count; i++) {
-        fsdp_dtype_t dtype = grads->parameter[i]->dtype;
         grads->local[i] = fsdp_parameter_local(grads->parameter[i]);
-        if (grads->local[i].grad == NULL)
-            continue;
-        FSDP_CHECK(dtype == FSDP_FP32 || dtype == FSDP_FP64,
-                   "the gradient of %s is %s; norms are for float32 and "
-                   "float64",
-                   grads->parameter[i]->name, fsdp_dtype_name(dtype));
-        if (dtype == FSDP_FP64)
-            grads->dtype = FSDP_FP64;
+        if (grads->local[i].grad != NULL)
+            grads->dtype = promote(grads->dtype, grads->parameter[i]->dtype);
     }
+    if (grads->dtype == FSDP_DTYPE_NONE)
+        grads->dtype = FSDP_FP32;
 }
 
 static void
@@ -67,9 +72,10 @@ max_magnitude(fsdp_dtype_t dtype, const void *x, size_t n, double max)
     return max;
 }
 
+/* x is float32 or float64. */
 static void
-add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
-             const void *x, size_t n)
+add_wide(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
+         const void *x, size_t n)
 {
     if (isinf(norm_type))
         partial->max = max_magnitude(dtype, x, n, partial->max);
@@ -81,6 +87,15 @@ add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
         fsdp_exact_sum_add_squares_f32(&partial->sum, x, n);
     else
         fsdp_exact_sum_add_squares_f64(&partial->sum, x, n);
+}
+
+static void
+add_elements(partial_t *partial, double norm_type, fsdp_dtype_t dtype,
+             const void *x, size_t n)
+{
+    fsdp_wide_t w = fsdp_wide(dtype);
+    add_wide(partial, norm_type, w.compute, fsdp_wide_in(&w, x, n), n);
+    fsdp_wide_end(&w);
 }
 
 /* The gradient of one parameter, to be added or scaled. */
@@ -105,7 +120,7 @@ scale_piece(void *context, size_t begin, size_t count)
 {
     const job_t *job = context;
     void *grad = (char *)job->grad + begin * fsdp_dtype_size(job->dtype);
-    fsdp_kernels(job->dtype)->scale(grad, job->coefficient, grad, count);
+    fsdp_grad_multiply(job->dtype, grad, job->coefficient, count);
 }
 
 static void
@@ -190,7 +205,10 @@ add_up(const grads_t *grads)
 static double
 rounded(fsdp_dtype_t dtype, double x)
 {
-    return dtype == FSDP_FP64 ? x : (double)(float)x;
+    uint64_t code;
+    fsdp_convert(FSDP_FP64, &x, dtype, &code, 1);
+    fsdp_convert(dtype, &code, FSDP_FP64, &x, 1);
+    return x;
 }
 
 static double
@@ -206,14 +224,16 @@ total_norm_of(const grads_t *grads)
 }
 
 /* max_norm / (total + 1e-6), at most 1, as PyTorch's tensors compute it: every
- * number is first rounded to the type, and a number divided by a tensor is the
- * number times the tensor's reciprocal.  NaN stays NaN. */
+ * number is first rounded to the type (to float32 where a 16-bit tensor is
+ * multiplied by it), and a number divided by a tensor is the number times the
+ * tensor's reciprocal.  NaN stays NaN. */
 static double
 clip_coefficient(fsdp_dtype_t dtype, double max_norm, double total)
 {
     double sum = rounded(dtype, total + rounded(dtype, 1e-6));
     double reciprocal = rounded(dtype, 1 / sum);
-    double ratio = rounded(dtype, reciprocal * rounded(dtype, max_norm));
+    double factor = rounded(fsdp_op_compute_dtype(dtype), max_norm);
+    double ratio = rounded(dtype, reciprocal * factor);
     return ratio > 1 ? 1 : ratio;
 }
 

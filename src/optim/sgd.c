@@ -1,5 +1,6 @@
 /* PyTorch: torch/optim/sgd.py. */
 #include "optim/optimizer.h"
+#include "tensor/half_optimizers.h"
 #include "tensor/kernels.h"
 
 fsdp_sgd_options_t
@@ -15,10 +16,17 @@ update(const fsdp_optimizer_t *optimizer, fsdp_slot_t *slot,
        const fsdp_local_t *local)
 {
     const fsdp_sgd_options_t *o = &optimizer->options.sgd;
-    fsdp_kernels(slot->parameter->dtype)
-        ->sgd(local->data, local->grad, slot->state[0], local->numel,
-              optimizer->lr, o->momentum, o->dampening, o->weight_decay,
-              o->nesterov, slot->step == 1);
+    fsdp_dtype_t dtype = slot->parameter->dtype;
+    if (dtype == FSDP_BF16 || dtype == FSDP_FP16) {
+        fsdp_half_sgd(dtype, local->data, local->grad, slot->state[0],
+                      local->numel, optimizer->lr, o->momentum, o->dampening,
+                      o->weight_decay, o->nesterov, slot->step == 1);
+        return;
+    }
+    fsdp_kernels(dtype)->sgd(local->data, local->grad, slot->state[0],
+                             local->numel, optimizer->lr, o->momentum,
+                             o->dampening, o->weight_decay, o->nesterov,
+                             slot->step == 1);
 }
 
 /* Written so that NaN is refused too. */

@@ -5,6 +5,7 @@ libfsdp_la_SOURCES += \
     %D%/convert.c \
     %D%/dropout_words.c %D%/dropout_words.h \
     %D%/element.c \
+    %D%/half_optimizers.c %D%/half_optimizers.h \
     %D%/kernels.c %D%/kernels.h \
     %D%/take_rows.c %D%/take_rows.h \
     %D%/tensor.c \

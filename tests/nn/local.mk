@@ -57,3 +57,16 @@ suites += %D%/test_moe
 suites += %D%/test_parallel_sums
 %C%_test_parallel_sums_SOURCES = \
     %D%/test_parallel_sums.c %D%/differences.h $(parallel_case) $(nn_case)
+
+
+golden_half = \
+    %D%/golden.h %D%/golden_half.h $(nn_case) \
+    %D%/half_bounds.c %D%/half_bounds.h \
+    %D%/operator_bounds.c %D%/operator_bounds.h \
+    tests/twin/attention.c tests/twin/attention.h tests/twin/attention_bound.c
+suites += \
+    %D%/test_golden_half \
+    %D%/test_golden_half_training
+%C%_test_golden_half_SOURCES = %D%/test_golden_half.c $(golden_half)
+%C%_test_golden_half_training_SOURCES = \
+    %D%/test_golden_half_training.c $(golden_half)

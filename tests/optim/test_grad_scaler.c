@@ -122,11 +122,14 @@ START_TEST(gradients_times_the_reciprocal)
 }
 END_TEST
 
-/* One rounding in the gradient's own type. */
+/* One rounding in the gradient's own type, and what is infinite in it; its
+ * largest number is not. */
 START_TEST(gradients_of_every_type)
 {
-    const fsdp_dtype_t types[] = {FSDP_FP64, FSDP_BF16, FSDP_FP16};
-    for (int t = 0; t < 3; t++) {
+    const fsdp_dtype_t types[] = {FSDP_FP32, FSDP_FP64, FSDP_BF16, FSDP_FP16};
+    const double most[] = {0x1.fffffep127, 0x1.fffffffffffffp1023, 0x1.fep127,
+                           65504};
+    for (int t = 0; t < 4; t++) {
         fsdp_module_t *whole =
             given_create(given_specs, 2, types[t], mesh, GIVEN_WHOLE, start);
         fsdp_optimizer_t *o = new_sgd(whole);
@@ -137,13 +140,15 @@ START_TEST(gradients_of_every_type)
         bool good = true;
         for (size_t e = 0; e < fsdp_parameter_numel(p); e++)
             good &= fsdp_tensor_get(p->grad, e) ==
-                    half_round(types[t], third("table", e));
+                    half_round(types[t], types[t] == FSDP_FP32
+                                             ? (float)third("table", e)
+                                             : third("table", e));
         mck_assert(good);
-        for (int b = 0; b < 3; b++) {
+        for (int b = 0; b < 4; b++) {
             fsdp_grad_scaler_update(scaler);
-            fsdp_tensor_set(p->grad, 5, bad[b]);
+            fsdp_tensor_set(p->grad, 5, b < 3 ? bad[b] : most[t]);
             ck_assert(fsdp_grad_scaler_unscale(scaler, o) == FSDP_OK);
-            mck_assert(fsdp_grad_scaler_found_inf(scaler, o));
+            mck_assert(fsdp_grad_scaler_found_inf(scaler, o) == (b < 3));
         }
         fsdp_grad_scaler_destroy(&scaler);
         fsdp_optimizer_destroy(&o);

@@ -5,8 +5,8 @@
 Nothing here knows libfsdp: every expected value is PyTorch's own, computed in
 float64.  Inputs and initial parameters are exactly representable in float32,
 so that a float32 and a float64 program can start from the same numbers.
-half_golden.py makes bfloat16\'s; fsdp_events.py and fsdp1_events.py, called at the end, record what PyTorch's
-FSDP2 and FSDP1 do.
+half_golden.py makes bfloat16's; fsdp_events.py and fsdp1_events.py, called at
+the end, record what PyTorch's FSDP2 and FSDP1 do.
 """
 
 import json

@@ -2,8 +2,8 @@
  *
  *  Rank 0 trains the same model a second time: whole, in one process, with
  *  nothing of src/comm or src/fsdp, one micro-batch after another, adding the
- *  gradients in the order that the contract names (the micro-batch-ordered
- *  baseline, design C1).  After each step, or at each phase of it, everything is
+ *  gradients in the order and the types that the contract names (the
+ *  micro-batch-ordered baseline, design C1).  After each step, or at each phase of it, everything is
  *  compared bit by bit; with the order `mpi` by a derived bound.
  */
 #ifndef FSDP_VERIFY_H
@@ -31,17 +31,39 @@ typedef enum fsdp_verify_level {
                            gradients, reduced gradients, where they happen    */
 } fsdp_verify_level_t;
 
+/** When gradients of several micro-batches are brought together over ranks. */
+typedef enum fsdp_gradient_sync {
+    FSDP_SYNC_EACH, /**< after each backward                                  */
+    /** after the last; set_requires_gradient_sync(false) before              */
+    FSDP_SYNC_LAST,
+    /** reduce-scattered after each, all-reduced over the replicas after the
+     *  last; set_requires_all_reduce(false) before                           */
+    FSDP_SYNC_LAST_ALL_REDUCE
+} fsdp_gradient_sync_t;
+
+/** The global index, in the step, of the j-th micro-batch of a data-parallel
+ *  rank (replica x shards + shard).  It is chosen such that the order `tree` adds
+ *  up one and the same tree over the index, whoever adds when. */
+int fsdp_global_micro_batch(fsdp_gradient_sync_t sync, int replicas, int shards,
+                            int micro_batches, int rank, int j);
+
 typedef struct fsdp_verify_options {
     fsdp_verify_level_t level;
     fsdp_task_t task;
-    fsdp_module_t *model;    /**< the sharded one; borrowed                   */
+    fsdp_module_t *model; /**< the sharded one; borrowed                   */
     fsdp_optimizer_t *optimizer; /**< of it; borrowed                         */
-    fsdp_mesh_t *mesh;
+    fsdp_mesh_t *mesh;           /**< of the data-parallel ranks, as in
+                                  fsdp_options_t                              */
     fsdp_reduce_order_t reduce_order;
-    int micro_batches;       /**< per rank and step                           */
-    double divide_factor;    /**< as given to the units; 0: number of ranks   */
-    double clip_norm;        /**< 0: the norm is taken, nothing is clipped    */
-    bool adamw;              /**< else SGD                                    */
+    int micro_batches; /**< per rank and step                           */
+    fsdp_gradient_sync_t gradient_sync;
+    fsdp_averaging_t averaging;
+    double divide_factor; /**< as given to the units; 0: none              */
+    bool force_sum;       /**< as given to the units                       */
+    /** That of the units; all zero (FSDP_DTYPE_NONE): none. */
+    fsdp_mixed_precision_policy_t mp_policy;
+    double clip_norm; /**< 0: the norm is taken, nothing is clipped    */
+    bool adamw;       /**< else SGD                                    */
     fsdp_sgd_options_t sgd;
     fsdp_adamw_options_t adam;
 } fsdp_verify_options_t;
@@ -53,14 +75,18 @@ typedef struct fsdp_divergence {
     char phase[32]; /**< "gathered parameter", "unit output", "input gradient",
                          "reduced gradient", "loss", "gradient", "norm",
                          "clipped gradient", "parameter", "exp_avg", ...,
-                         "padding", "initial parameter", "replica"            */
+                         "padding", "initial parameter"; "replica": a rank
+                         has not what another one has                         */
+    char what[32];  /**< of a replica: which of those it is a copy of         */
     char unit[96];  /**< the group, "(root)" for the root's                   */
     char name[96];  /**< the parameter; "" for losses, norms, activations     */
     int micro;      /**< global micro-batch; -1: none                         */
     size_t element; /**< row-major index in the whole tensor                  */
     int rank;       /**< who owns it                                          */
     double ours, expected;
-    double ulps;    /**< apart; INFINITY if not both finite                   */
+    double ulps; /**< apart; INFINITY if not both finite                   */
+    fsdp_dtype_t our_type, expected_type; /**< if it is the types that differ,
+                                               else FSDP_DTYPE_NONE           */
 } fsdp_divergence_t;
 
 typedef struct fsdp_verify_report {

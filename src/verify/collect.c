@@ -1,36 +1,7 @@
-/* What other ranks have comes to rank 0. */
-
-#include <math.h>
+/* Single values of other ranks come to rank 0. */
 
 #include "fsdp/memory.h"
 #include "verify/internal.h"
-#include "verify/value.h"
-
-/* Stands for rows that a rank does not have. */
-static void *
-none(const verified_t *param)
-{
-    void *rows = fsdp_alloc(FSDP_MEM_BASELINE,
-                            param->chunk_numel * fsdp_dtype_size(param->dtype));
-    for (size_t i = 0; i < param->chunk_numel; i++)
-        value_put(param->dtype, rows, i, NAN);
-    return rows;
-}
-
-void *
-verifier_gather_rows(fsdp_verifier_t *verifier, const verified_t *param,
-                     const void *local)
-{
-    size_t bytes = (size_t)verifier->size * param->chunk_numel *
-                   fsdp_dtype_size(param->dtype);
-    void *all =
-        verifier->rank == 0 ? fsdp_alloc(FSDP_MEM_BASELINE, bytes) : NULL;
-    void *missing = local == NULL ? none(param) : NULL;
-    fsdp_gather(verifier->comm, param->run->name, param->dtype,
-                local != NULL ? local : missing, all, param->chunk_numel, 0);
-    fsdp_free(missing);
-    return all;
-}
 
 double *
 verifier_gather_value(fsdp_verifier_t *verifier, const char *what, double value)
@@ -53,7 +24,7 @@ verifier_compare_replicas(fsdp_verifier_t *verifier, const char *phase,
     place_t place = {.phase = phase, .micro = -1, .ulp_dtype = verifier->dtype};
     verifier_compare(verifier, &place, FSDP_FP64, all, &expected, 1);
     place.phase = "replica";
-    place.name = phase;
+    place.what = phase;
     for (place.rank = 1; place.rank < verifier->size; place.rank++)
         verifier_compare(verifier, &place, FSDP_FP64, all + place.rank, all, 1);
     fsdp_free(all);

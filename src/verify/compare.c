@@ -17,6 +17,10 @@ ordered_bits(fsdp_dtype_t dtype, double x)
         memcpy(&bits, &single, sizeof bits);
         return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
     }
+    if (dtype == FSDP_BF16 || dtype == FSDP_FP16) {
+        int32_t code = value_half(dtype, x);
+        return code > 0x7fff ? 0x8000 - code : code;
+    }
     int64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits < 0 ? INT64_MIN - bits : bits;
@@ -32,21 +36,20 @@ verify_ulps(fsdp_dtype_t dtype, double a, double b)
 }
 
 /* The earliest one of a call is kept; of two at the same time, the first. */
-static void
+static bool
 keep_candidate(fsdp_verifier_t *verifier, const place_t *place,
                fsdp_dtype_t dtype, size_t element, double ours, double expected)
 {
     fsdp_divergence_t *c = &verifier->candidate;
     if (c->found && verifier->key <= place->key)
-        return;
+        return false;
     verifier->key = place->key;
     *c = (fsdp_divergence_t){
         .found = true,
         .step = verifier->step,
         .micro = place->micro,
-        .element = element,
-        .rank = place->chunk_numel > 0 ? (int)(element / place->chunk_numel)
-                                       : place->rank,
+        .element = place->element + element,
+        .rank = place->rank,
         .ours = ours,
         .expected = expected,
         .ulps = verify_ulps(
@@ -54,10 +57,13 @@ keep_candidate(fsdp_verifier_t *verifier, const place_t *place,
             ours, expected),
     };
     snprintf(c->phase, sizeof c->phase, "%s", place->phase);
+    snprintf(c->what, sizeof c->what, "%s",
+             place->what != NULL ? place->what : "");
     snprintf(c->unit, sizeof c->unit, "%s",
              place->unit != NULL ? place->unit : "");
     snprintf(c->name, sizeof c->name, "%s",
              place->name != NULL ? place->name : "");
+    return true;
 }
 
 /* Is the difference of element i no more than rounding explains? */
@@ -70,7 +76,7 @@ within_bound(fsdp_verifier_t *verifier, const place_t *place, size_t i,
     double difference = fabs(ours - expected);
     if (difference == 0) /* zeros of two signs */
         return true;
-    double ratio = difference / place->bound[i];
+    double ratio = difference / place->bound[place->element + i];
     if (ratio > verifier->of_step.bound_ratio)
         verifier->of_step.bound_ratio = ratio;
     if (ratio > 1 || isnan(ratio))
@@ -109,6 +115,18 @@ verifier_compare(fsdp_verifier_t *verifier, const place_t *place,
         return;
     for (size_t i = 0; i < n; i++)
         compare_element(verifier, place, dtype, ours, expected, i);
+}
+
+void
+verifier_compare_types(fsdp_verifier_t *verifier, const place_t *place,
+                       fsdp_dtype_t ours, fsdp_dtype_t expected)
+{
+    verifier->of_step.compared++;
+    verifier->of_step.differing++;
+    if (keep_candidate(verifier, place, FSDP_FP64, 0, NAN, NAN)) {
+        verifier->candidate.our_type = ours;
+        verifier->candidate.expected_type = expected;
+    }
 }
 
 void

@@ -2,8 +2,12 @@
  *
  *  Letters:
  *      W    ranks
+ *      S    ranks that parameters are cut over
+ *      R    replicas, 1 without hybrid sharding
+ *      N    S R, ranks with micro-batches of their own: rank d = r S + s of the
+ *           data-parallel ones is shard s of replica r
  *      m    micro-batches per rank and step
- *      g    j W + r, the global index of rank r's j-th micro-batch
+ *      g    the global index of a micro-batch, fsdp_global_micro_batch()
  *
  *  Everything here is allocated under fsdp_memory_override(FSDP_MEM_BASELINE).
  */
@@ -11,66 +15,94 @@
 #define FSDP_VERIFY_INTERNAL_H
 
 #include "fsdp/verify.h"
+#include "verify/averaging.h"
 #include "verify/records.h"
 #include "verify/term_sum.h"
 
 /** One parameter, in the run and (on rank 0) in the baseline. */
 typedef struct verified {
     fsdp_parameter_t *run, *base; /**< borrowed                             */
-    bool managed;
-    const char *unit; /**< "(root)" for the root's; borrowed              */
-    fsdp_dtype_t dtype;
-    size_t numel;       /**< of the whole                                   */
-    size_t local_numel; /**< this rank's rows                               */
-    size_t chunk_numel; /**< a padded shard                                 */
+    const char *unit;    /**< "(root)" for the root's; borrowed              */
+    fsdp_dtype_t dtype;  /**< of shards, gradients of the step, states       */
+    fsdp_dtype_t lent;   /**< in which it is computed with                   */
+    fsdp_dtype_t summed; /**< in which gradients are reduced                 */
+    size_t numel;        /**< of the whole, larger tensor                    */
+    size_t local_numel, local_padded_numel; /**< of this rank\'s buffer */
+    size_t buffer_numel; /**< the longest buffer of any rank, with padding   */
+    fsdp_layout_t *layout; /**< [W], on rank 0                              */
+    size_t *padded_numel;  /**< [W], on rank 0: of its buffer               */
 
     /* The baseline's, on rank 0. */
-    term_sum_t over_ranks;  /**< of one j                                   */
-    term_sum_t over_micros; /**< of the step                                */
+    void *low; /**< the copy that it computes with; NULL: its own data       */
+    averaging_t averaging;
+    term_sum_t over_shards, over_replicas;
+    term_sum_t *delayed;    /**< [N] sums over j before they are reduced (or [R]
+                              before the all-reduce); NULL: none             */
+    term_sum_t over_micros; /**< of the step                                 */
+    int *destination;       /**< [numel] order `ring`: which rank gets it    */
+    int *destination_replica;
     void *reduced;  /**< of this j, divided; level phase only, NULL: none     */
     void *grad;     /**< of the step; NULL: none                              */
     void *state[2]; /**< momentum_buffer, or exp_avg and exp_avg_sq          */
     long updates;   /**< that it has had                                      */
     /* With the order `mpi`: sums of |terms| in double. */
     double *magnitude_of_j, *magnitude;
+    bool was_reduced; /**< in this j                                         */
 } verified_t;
+
+/** A unit of the run, and its module in the baseline (on rank 0). */
+typedef struct unit {
+    fsdp_module_t *run, *base; /**< borrowed                                */
+    const char *name;          /**< "(root)"; borrowed                      */
+    fsdp_verifier_t *verifier; /**< for hooks; borrowed                     */
+    watch_t watch, base_watch; /**< level phase                             */
+} unit_t;
 
 struct fsdp_verifier {
     fsdp_verify_options_t options;
     fsdp_comm_t *comm; /**< our own, so that the run's traffic is its own    */
     int rank, size;    /**< W                                                */
+    int shards, replicas;
+    int *dp_rank; /**< [W], which data-parallel rank a rank is               */
     fsdp_dtype_t dtype;
-    verified_t *param;
+    verified_t *param; /**< in PyTorch's order of the model                 */
     int num_params;
+    unit_t *unit; /**< parents first                                        */
+    int num_units;
     long step;
-    int micro; /**< j                                                */
-
-    watch_t *watch; /**< on the run's units                               */
-    int num_watches;
-    recorder_t recorder, *recorder_now; /**< of the run                      */
+    int micro; /**< j                                                       */
+    recorder_t recorder, *recorder_now; /**< of the run                     */
 
     /* On rank 0. */
     fsdp_module_t *baseline;
-    watch_t *base_watch;
-    recorder_t *base_recorder, *base_recorder_now; /**< [W]                  */
-    double *losses; /**< [m W]                                            */
-    uint64_t key;   /**< of the candidate                                 */
+    recorder_t *base_recorder, *base_recorder_now; /**< [N]                  */
+    double *losses; /**< [m N]                                               */
+    uint64_t key;   /**< of the candidate                                    */
     fsdp_divergence_t candidate; /**< earliest divergence of the phase       */
 
     fsdp_verify_report_t of_step, total;
 };
 
+/** The global micro-batch that rank r runs as its j-th. */
+static inline int
+verifier_micro(const fsdp_verifier_t *v, int r, int j)
+{
+    return fsdp_global_micro_batch(v->options.gradient_sync, v->replicas,
+                                   v->shards, v->options.micro_batches,
+                                   v->dp_rank[r], j);
+}
+
 /* ---- compare.c ---------------------------------------------------------- */
 
 /** What is compared, and how it is told. */
 typedef struct place {
-    const char *phase, *unit, *name;
-    int micro;          /**< -1: none                                       */
-    int rank;           /**< who owns it, if chunk_numel is 0               */
-    size_t chunk_numel; /**< else element i is of rank i / chunk_numel      */
-    uint64_t key;       /**< when it happened, within one call              */
+    const char *phase, *what, *unit, *name;
+    int micro;      /**< -1: none                                        */
+    int rank;       /**< who owns it                                     */
+    size_t element; /**< of the first value                              */
+    uint64_t key;   /**< when it happened, within one call               */
     fsdp_dtype_t ulp_dtype; /**< FSDP_DTYPE_NONE: that of the values         */
-    const double *bound; /**< per element; NULL: bits                        */
+    const double *bound; /**< per element of the tensor; NULL: bits          */
 } place_t;
 
 /** Rank 0: compares n values; `ours` or `expected` may be NULL: there is none,
@@ -78,6 +110,9 @@ typedef struct place {
 void verifier_compare(fsdp_verifier_t *verifier, const place_t *place,
                       fsdp_dtype_t dtype, const void *ours,
                       const void *expected, size_t n);
+/** Rank 0: something has another type than it should: one value that differs. */
+void verifier_compare_types(fsdp_verifier_t *verifier, const place_t *place,
+                            fsdp_dtype_t ours, fsdp_dtype_t expected);
 /** Rank 0: the phase is over; the earliest divergence in it counts. */
 void verifier_settle(fsdp_verifier_t *verifier);
 /** Distance in units in the last place; INFINITY if one is not finite. */
@@ -85,11 +120,6 @@ double verify_ulps(fsdp_dtype_t dtype, double a, double b);
 
 /* ---- collect.c: all collective over the verifier's communicator ---------- */
 
-/** On rank 0 the whole parameter-like thing whose padded rows are `local` (NULL:
- *  this rank has none), [W, chunk_numel] with the padding at the end; the caller
- *  frees.  NULL elsewhere. */
-void *verifier_gather_rows(fsdp_verifier_t *verifier, const verified_t *param,
-                           const void *local);
 /** Each rank's value; [W] on rank 0, NULL elsewhere. */
 double *verifier_gather_value(fsdp_verifier_t *verifier, const char *what,
                               double value);
@@ -104,22 +134,81 @@ typedef void *(*thing_of_t)(fsdp_verifier_t *verifier, verified_t *param,
 bool *verifier_some_rank_has(fsdp_verifier_t *verifier, thing_of_t thing,
                              int i);
 
+/* ---- parts.c: what ranks keep of a parameter ------------------------------ */
+
+/** Tells rank 0 how the parameter is laid out.  Collective. */
+void verifier_learn_layout(fsdp_verifier_t *verifier, verified_t *param);
+/** On rank 0 the buffers of all ranks, [W, buffer_numel], of the parameter-like
+ *  thing whose part here is `local` (NULL: this rank has none); the caller
+ *  frees.  NULL elsewhere.  Collective. */
+void *verifier_gather_parts(fsdp_verifier_t *verifier, const verified_t *param,
+                            const void *local);
+/** Rank 0: puts the parts together to [numel], which the caller frees. */
+void *verifier_put_together(const fsdp_verifier_t *verifier,
+                            const verified_t *param, const void *all);
+/** Rank 0: each rank's elements against the whole `expected` (NULL: there is
+ *  none), and against each other where several ranks keep the same. */
+void verifier_compare_parts(fsdp_verifier_t *verifier, const verified_t *param,
+                            const place_t *place, const void *all,
+                            const void *expected);
+/** Rank 0: that the buffers are zero behind the elements. */
+void verifier_compare_padding(fsdp_verifier_t *verifier,
+                              const verified_t *param, const void *all);
+/** Rank 0: who keeps an element of the whole: one in the same replica as rank
+ *  `near` if there is one. */
+int verifier_owner(const fsdp_verifier_t *verifier, const verified_t *param,
+                   size_t element, int near);
+/** Rank 0: which elements of the whole are in rank r's gathered parameter. */
+fsdp_layout_t verifier_gathered_layout(const verified_t *param, int r);
+
 /* ---- baseline.c: on rank 0 ----------------------------------------------- */
 
 void baseline_create(fsdp_verifier_t *verifier);
 void baseline_destroy(fsdp_verifier_t *verifier);
-/** Rank r's j-th micro-batch: forward, backward, gradients into the sums. */
-void baseline_run(fsdp_verifier_t *verifier, int j, int r);
+/** Data-parallel rank d's j-th micro-batch: forward, backward, gradients. */
+void baseline_run(fsdp_verifier_t *verifier, int j, int d);
+
+/* ---- baseline_precision.c: on rank 0 -------------------------------------- */
+
+/** Casts at the module's door, as the run's units do. */
+void baseline_hook_casts(unit_t *unit);
+/** In which types the parameter is lent and its gradient reduced. */
+void baseline_choose_types(const fsdp_verifier_t *verifier, verified_t *param);
+/** Lends the parameter in its type, and back. */
+void baseline_lend(verified_t *param);
+void baseline_take_back(verified_t *param);
+/** The copies that are lent take the parameters' present values. */
+void baseline_refresh(fsdp_verifier_t *verifier);
+
+/* ---- baseline_reduce.c: on rank 0 ----------------------------------------- */
+
+void baseline_prepare_sums(const fsdp_verifier_t *verifier, verified_t *param);
+void baseline_free_sums(const fsdp_verifier_t *verifier, verified_t *param);
+/** Takes over the gradient of rank d's j-th micro-batch. */
+void baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param, int j,
+                            int d);
 /** All ranks' j-th are done: sums over the ranks, divides. */
-void baseline_reduce(fsdp_verifier_t *verifier);
+void baseline_reduce(fsdp_verifier_t *verifier, int j);
 /** All micro-batches are done: the gradients of the step. */
 void baseline_gradients(fsdp_verifier_t *verifier);
-/** How far rounding may part two sums of the same n terms (each divided and
- *  added up further) whose magnitudes add up to magnitude[i]; [numel], the
- *  caller's. */
+
+/* ---- baseline_ring.c: on rank 0 ------------------------------------------- */
+
+/** For each element at which of the added-up ranks the order `ring` ends. */
+void baseline_find_destinations(const fsdp_verifier_t *verifier);
+
+/* ---- baseline_bound.c: on rank 0, order `mpi` ----------------------------- */
+
+/** How far rounding may part this gradient's two sums, of one j or (`of_step`)
+ *  of the step; [numel], the caller's.  NULL: not at all. */
 double *baseline_bound(const fsdp_verifier_t *verifier, const verified_t *param,
-                       const double *magnitude, int roundings);
-/** The step's gradients become the run's (order `mpi`). */
+                       bool of_step);
+/** A term's magnitude counts. */
+void baseline_add_magnitude(verified_t *param, const void *term);
+/** The magnitudes of the j's that were reduced join those of the step. */
+void baseline_end_micro_batch(fsdp_verifier_t *verifier);
+void baseline_end_step(fsdp_verifier_t *verifier);
+/** The step's gradients become the run's. */
 void baseline_adopt(verified_t *param, const void *grad);
 
 /* ---- baseline_update.c: on rank 0 ---------------------------------------- */

@@ -1,12 +1,19 @@
 ## src/verify: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
+    %D%/averaging.c %D%/averaging.h \
     %D%/baseline.c \
+    %D%/baseline_bound.c \
+    %D%/baseline_precision.c \
+    %D%/baseline_reduce.c \
+    %D%/baseline_ring.c \
     %D%/baseline_update.c \
     %D%/collect.c \
     %D%/compare.c \
     %D%/divergence.c \
     %D%/internal.h \
     %D%/mean_loss.c \
+    %D%/micro_batches.c \
+    %D%/parts.c \
     %D%/phases.c \
     %D%/records.c \
     %D%/records.h \

@@ -1,5 +1,7 @@
 /* The level `phase`: what happened inside a micro-batch. */
 
+#include <string.h>
+
 #include "fsdp/memory.h"
 #include "verify/internal.h"
 
@@ -14,9 +16,34 @@ find_param(const fsdp_verifier_t *verifier, const fsdp_parameter_t *parameter)
 
 /* ---- the observer ------------------------------------------------------- */
 
-/* All ranks' copies of a gathered parameter against the baseline's, at once, so
- * that nobody needs to keep them.  Losses of the micro-batch have no such
- * moment: an event at sequence s has the key 2 s, between two is 2 s + 1. */
+/* Rank r's copy of a gathered parameter, or part of one, against the copy that
+ * the baseline computes with. */
+static void
+compare_gathered(fsdp_verifier_t *verifier, const verified_t *param,
+                 place_t place, const char *copy, int r)
+{
+    size_t size = fsdp_dtype_size(param->lent);
+    const char *base = param->low != NULL ? param->low : param->base->data;
+    fsdp_layout_t layout = verifier_gathered_layout(param, r);
+    fsdp_run_t run = {0};
+    while (fsdp_layout_next_run(&layout, &run)) {
+        const char *ours = copy + run.local * size;
+        const char *expected = base + run.whole * size;
+        size_t same = 0;
+        while (same < run.count &&
+               memcmp(ours + same * size, expected + same * size, size) == 0)
+            same++;
+        place.rank = verifier_owner(
+            verifier, param, run.whole + (same < run.count ? same : 0), r);
+        place.element = run.whole;
+        verifier_compare(verifier, &place, param->lent, ours, expected,
+                         run.count);
+    }
+}
+
+/* All ranks' copies, at once, so that nobody needs to keep them.  Losses of the
+ * micro-batch have no such moment: an event at sequence s has the key 2 s,
+ * between two is 2 s + 1. */
 void
 verifier_on_gathered(void *context, fsdp_parameter_t *parameter,
                      const void *data)
@@ -27,25 +54,29 @@ verifier_on_gathered(void *context, fsdp_parameter_t *parameter,
         return;
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     const verified_t *param = &verifier->param[p];
-    size_t bytes = param->numel * fsdp_dtype_size(param->dtype);
+    fsdp_dtype_t dtype = parameter->data_dtype;
+    size_t numel = fsdp_parameter_numel(parameter);
     char *all = NULL;
     if (verifier->rank == 0)
-        all = fsdp_alloc(FSDP_MEM_BASELINE, (size_t)verifier->size * bytes);
+        all = fsdp_alloc(FSDP_MEM_BASELINE, (size_t)verifier->size * numel *
+                                                fsdp_dtype_size(dtype));
     uint64_t key = 2 * verifier->recorder.sequence++;
-    fsdp_gather(verifier->comm, param->run->name, param->dtype, data, all,
-                param->numel, 0);
+    fsdp_gather(verifier->comm, param->run->name, dtype, data, all, numel, 0);
     for (int r = 0; all != NULL && r < verifier->size; r++) {
         place_t place = {
             .phase = "gathered parameter",
             .unit = param->unit,
             .name = param->run->name,
-            .micro = verifier->micro * verifier->size + r,
-            .chunk_numel = param->chunk_numel,
+            .micro = verifier_micro(verifier, r, verifier->micro),
+            .rank = r,
             .key = key,
         };
-        verifier_compare(verifier, &place, param->dtype,
-                         all + (size_t)r * bytes, param->base->data,
-                         param->numel);
+        if (dtype == param->lent)
+            compare_gathered(verifier, param, place,
+                             all + (size_t)r * numel * fsdp_dtype_size(dtype),
+                             r);
+        else
+            verifier_compare_types(verifier, &place, dtype, param->lent);
     }
     fsdp_free(all);
     fsdp_memory_override(former);
@@ -62,7 +93,7 @@ verifier_on_reduced(void *context, fsdp_parameter_t *parameter,
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     const verified_t *param = &verifier->param[p];
     recorder_add(&verifier->recorder, RECORD_REDUCED, param->unit, p,
-                 param->dtype, grad, param->local_numel, param->chunk_numel);
+                 param->dtype, grad, param->local_numel, param->buffer_numel);
     fsdp_memory_override(former);
 }
 
@@ -113,23 +144,27 @@ static void
 compare_activation(fsdp_verifier_t *verifier, const record_t *record,
                    const char *all, int r, int *at)
 {
+    int d = verifier->dp_rank[r];
     const record_t *base =
-        next_of_kind(&verifier->base_recorder[r], record->kind, at);
+        next_of_kind(&verifier->base_recorder[d], record->kind, at);
     FSDP_CHECK(base != NULL && base->unit == record->unit &&
-                   base->numel == record->numel && base->dtype == record->dtype,
+                   base->numel == record->numel,
                "unit %s ran otherwise in the baseline than on rank %d",
                record->unit, r);
     place_t place = {
         .phase =
             record->kind == RECORD_OUTPUT ? "unit output" : "input gradient",
         .unit = record->unit,
-        .micro = verifier->micro * verifier->size + r,
+        .micro = verifier_micro(verifier, r, verifier->micro),
         .rank = r,
         .key = 2 * record->sequence,
     };
     size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
-    verifier_compare(verifier, &place, record->dtype, all + (size_t)r * bytes,
-                     base->data, record->numel);
+    if (record->dtype == base->dtype)
+        verifier_compare(verifier, &place, record->dtype,
+                         all + (size_t)r * bytes, base->data, record->numel);
+    else
+        verifier_compare_types(verifier, &place, record->dtype, base->dtype);
 }
 
 static void
@@ -137,21 +172,16 @@ compare_reduced(fsdp_verifier_t *verifier, const record_t *record,
                 const void *all)
 {
     const verified_t *param = &verifier->param[record->param];
-    double *bound = NULL;
-    if (param->magnitude_of_j != NULL)
-        bound = baseline_bound(verifier, param, param->magnitude_of_j,
-                               verifier->size);
+    double *bound = baseline_bound(verifier, param, false);
     place_t place = {
         .phase = "reduced gradient",
         .unit = param->unit,
         .name = param->run->name,
         .micro = -1,
-        .chunk_numel = param->chunk_numel,
         .key = 2 * record->sequence,
         .bound = bound,
     };
-    verifier_compare(verifier, &place, param->dtype, all, param->reduced,
-                     param->numel);
+    verifier_compare_parts(verifier, param, &place, all, param->reduced);
     fsdp_free(bound);
 }
 
@@ -182,8 +212,9 @@ check_all_read(const fsdp_verifier_t *verifier, const int *at)
     for (int r = 0; r < verifier->size; r++)
         for (int kind = 0; kind < RECORD_REDUCED; kind++) {
             int from = at[kind * verifier->size + r];
-            const record_t *left = next_of_kind(&verifier->base_recorder[r],
-                                                (record_kind_t)kind, &from);
+            const record_t *left =
+                next_of_kind(&verifier->base_recorder[verifier->dp_rank[r]],
+                             (record_kind_t)kind, &from);
             FSDP_CHECK(left == NULL,
                        "rank %d did not run unit %s as often as "
                        "the baseline",

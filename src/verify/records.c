@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fsdp/memory.h"
+#include "verify/value.h"
 
 /* One call of a hooked module, whose input gradients are to come. */
 typedef struct watched_call {
@@ -76,7 +77,7 @@ static void
 add_tensor(recorder_t *recorder, record_kind_t kind, const char *unit,
            const fsdp_tensor_t *tensor)
 {
-    if (tensor->dtype != FSDP_FP32 && tensor->dtype != FSDP_FP64)
+    if (!value_is_floating(tensor->dtype))
         return;
     size_t numel = fsdp_tensor_numel(tensor);
     recorder_add(recorder, kind, unit, -1, tensor->dtype, tensor->data, numel,

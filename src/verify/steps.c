@@ -15,13 +15,13 @@ off(const fsdp_verifier_t *verifier)
 static void
 run_baseline(fsdp_verifier_t *verifier, int j)
 {
-    for (int r = 0; r < verifier->size; r++) {
+    for (int d = 0; d < verifier->replicas * verifier->shards; d++) {
         if (verifier->rank == 0)
-            baseline_run(verifier, j, r);
+            baseline_run(verifier, j, d);
         fsdp_barrier(verifier->comm, "baseline");
     }
     if (verifier->rank == 0)
-        baseline_reduce(verifier);
+        baseline_reduce(verifier, j);
 }
 
 /* A loss is made right after the last output of a unit. */
@@ -30,7 +30,7 @@ compare_losses(fsdp_verifier_t *verifier, int j, double loss)
 {
     double *all = verifier_gather_value(verifier, "loss", loss);
     for (int r = 0; all != NULL && r < verifier->size; r++) {
-        int g = j * verifier->size + r;
+        int g = verifier_micro(verifier, r, j);
         place_t place = {
             .phase = "loss",
             .micro = g,
@@ -42,16 +42,6 @@ compare_losses(fsdp_verifier_t *verifier, int j, double loss)
                          &verifier->losses[g], 1);
     }
     fsdp_free(all);
-}
-
-/* The magnitudes of this j join those of the step. */
-static void
-add_magnitudes(verified_t *param)
-{
-    for (size_t i = 0; param->magnitude != NULL && i < param->numel; i++) {
-        param->magnitude[i] += param->magnitude_of_j[i];
-        param->magnitude_of_j[i] = 0;
-    }
 }
 
 void
@@ -68,10 +58,11 @@ fsdp_verifier_micro_batch(fsdp_verifier_t *verifier, int j, double loss)
     compare_losses(verifier, j, loss);
     verifier_settle(verifier);
     recorder_clear(&verifier->recorder);
-    for (int r = 0; verifier->rank == 0 && r < verifier->size; r++)
-        recorder_clear(&verifier->base_recorder[r]);
-    for (int p = 0; p < verifier->num_params; p++)
-        add_magnitudes(&verifier->param[p]);
+    if (verifier->rank == 0) {
+        for (int d = 0; d < verifier->replicas * verifier->shards; d++)
+            recorder_clear(&verifier->base_recorder[d]);
+        baseline_end_micro_batch(verifier);
+    }
     verifier->micro++;
     fsdp_memory_override(former);
 }
@@ -85,35 +76,27 @@ grad_of(fsdp_verifier_t *verifier, verified_t *param, int i)
     return fsdp_parameter_local(param->run).grad;
 }
 
-static double *
-bound_of_step(const fsdp_verifier_t *verifier, const verified_t *param)
-{
-    if (param->magnitude == NULL)
-        return NULL;
-    return baseline_bound(verifier, param, param->magnitude,
-                          verifier->size + verifier->options.micro_batches - 1);
-}
-
 /* The order `mpi`: gradients agree within the bound, and from here on the
  * baseline takes the run's, so that all the rest is equal to the bit. */
 static void
 compare_gradient(fsdp_verifier_t *verifier, verified_t *param,
                  const char *phase, const void *all, bool in_bound)
 {
-    double *bound = in_bound ? bound_of_step(verifier, param) : NULL;
+    double *bound = in_bound ? baseline_bound(verifier, param, true) : NULL;
     place_t place = {
         .phase = phase,
         .unit = param->unit,
         .name = param->run->name,
         .micro = -1,
-        .chunk_numel = param->chunk_numel,
         .bound = bound,
     };
     if (all != NULL || param->grad != NULL)
-        verifier_compare(verifier, &place, param->dtype, all, param->grad,
-                         param->numel);
-    if (bound != NULL && all != NULL && param->grad != NULL)
-        baseline_adopt(param, all);
+        verifier_compare_parts(verifier, param, &place, all, param->grad);
+    if (bound != NULL && all != NULL && param->grad != NULL) {
+        void *whole = verifier_put_together(verifier, param, all);
+        baseline_adopt(param, whole);
+        fsdp_free(whole);
+    }
     fsdp_free(bound);
 }
 
@@ -125,8 +108,8 @@ compare_gradients(fsdp_verifier_t *verifier, const char *phase, bool in_bound)
         verified_t *param = &verifier->param[p];
         void *all = NULL;
         if (some[p])
-            all = verifier_gather_rows(verifier, param,
-                                       grad_of(verifier, param, 0));
+            all = verifier_gather_parts(verifier, param,
+                                        grad_of(verifier, param, 0));
         if (verifier->rank == 0)
             compare_gradient(verifier, param, phase, all, in_bound);
         fsdp_free(all);
@@ -134,22 +117,15 @@ compare_gradients(fsdp_verifier_t *verifier, const char *phase, bool in_bound)
     fsdp_free(some);
 }
 
-static void
-forget_magnitudes(verified_t *param)
-{
-    for (size_t i = 0; param->magnitude != NULL && i < param->numel; i++)
-        param->magnitude[i] = 0;
-}
-
 void
 fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss)
 {
     if (off(verifier))
         return;
-    int count = verifier->size * verifier->options.micro_batches;
-    FSDP_CHECK(verifier->micro == verifier->options.micro_batches,
-               "%d micro-batches of %d", verifier->micro,
-               verifier->options.micro_batches);
+    int micros = verifier->options.micro_batches;
+    int count = verifier->replicas * verifier->shards * micros;
+    FSDP_CHECK(verifier->micro == micros, "%d micro-batches of %d",
+               verifier->micro, micros);
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     verifier->recorder.on = false;
     double mean = 0;
@@ -160,8 +136,8 @@ fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss)
     }
     verifier_compare_replicas(verifier, "loss", loss, mean);
     compare_gradients(verifier, "gradient", true);
-    for (int p = 0; p < verifier->num_params; p++)
-        forget_magnitudes(&verifier->param[p]);
+    if (verifier->rank == 0)
+        baseline_end_step(verifier);
     verifier_settle(verifier);
     fsdp_memory_override(former);
 }
@@ -188,31 +164,11 @@ fsdp_verifier_norm(fsdp_verifier_t *verifier, double norm)
 
 /* ---- after the optimizer ------------------------------------------------ */
 
-/* Rows that pad the last chunks belong to nobody and must stay zero. */
-static void
-compare_padding(fsdp_verifier_t *verifier, const verified_t *param,
-                const char *all)
-{
-    size_t size = fsdp_dtype_size(param->dtype);
-    size_t count = (size_t)verifier->size * param->chunk_numel - param->numel;
-    void *zeros = fsdp_calloc(FSDP_MEM_BASELINE, count * size);
-    place_t place = {
-        .phase = "padding",
-        .unit = param->unit,
-        .name = param->run->name,
-        .micro = -1,
-        .rank = verifier->size - 1,
-    };
-    verifier_compare(verifier, &place, param->dtype, all + param->numel * size,
-                     zeros, count);
-    fsdp_free(zeros);
-}
-
 static void
 compare_rows(fsdp_verifier_t *verifier, const verified_t *param,
              const char *phase, const void *local, const void *expected)
 {
-    void *all = verifier_gather_rows(verifier, param, local);
+    void *all = verifier_gather_parts(verifier, param, local);
     if (verifier->rank != 0)
         return;
     place_t place = {
@@ -220,11 +176,9 @@ compare_rows(fsdp_verifier_t *verifier, const verified_t *param,
         .unit = param->unit,
         .name = param->run->name,
         .micro = -1,
-        .chunk_numel = param->chunk_numel,
     };
-    verifier_compare(verifier, &place, param->dtype, all, expected,
-                     param->numel);
-    compare_padding(verifier, param, all);
+    verifier_compare_parts(verifier, param, &place, all, expected);
+    verifier_compare_padding(verifier, param, all);
     fsdp_free(all);
 }
 
@@ -248,10 +202,8 @@ compare_state(fsdp_verifier_t *verifier, int i, const char *name)
             place_t place = {.phase = name,
                              .unit = param->unit,
                              .name = param->run->name,
-                             .micro = -1,
-                             .chunk_numel = param->chunk_numel};
-            verifier_compare(verifier, &place, param->dtype, NULL, expected,
-                             param->numel);
+                             .micro = -1};
+            verifier_compare_parts(verifier, param, &place, NULL, expected);
         }
     }
     fsdp_free(some);

@@ -80,23 +80,24 @@ ring_element(const term_sum_t *sum, fsdp_dtype_t dtype, size_t i,
 
 static void *
 ring_sum(const term_sum_t *sum, fsdp_dtype_t dtype, size_t numel,
-         size_t chunk_numel)
+         const int *destination)
 {
     void *out = fsdp_alloc(FSDP_MEM_BASELINE, numel * fsdp_dtype_size(dtype));
     for (size_t i = 0; i < numel; i++)
         value_put(dtype, out, i,
-                  ring_element(sum, dtype, i, (int)(i / chunk_numel)));
+                  ring_element(sum, dtype, i,
+                               destination != NULL ? destination[i] : 0));
     return out;
 }
 
 void *
 term_sum_take(term_sum_t *sum, fsdp_dtype_t dtype, fsdp_reduce_order_t order,
-              size_t numel, size_t chunk_numel)
+              size_t numel, const int *destination)
 {
     if (sum->count == 0)
         return NULL;
     if (order == FSDP_ORDER_RING) {
-        void *out = ring_sum(sum, dtype, numel, chunk_numel);
+        void *out = ring_sum(sum, dtype, numel, destination);
         while (sum->count > 0)
             fsdp_free(sum->part[--sum->count]);
         return out;

@@ -19,10 +19,10 @@ typedef struct term_sum {
 void term_sum_add(term_sum_t *sum, fsdp_dtype_t dtype,
                   fsdp_reduce_order_t order, void *term, size_t numel);
 /** The sum, which the caller owns; NULL if there was no term.  For `ring`
- *  element i belongs to destination i / chunk_numel.  The sum is empty then. */
+ *  element i goes to destination[i]; NULL: to 0.  The sum is empty then. */
 void *term_sum_take(term_sum_t *sum, fsdp_dtype_t dtype,
                     fsdp_reduce_order_t order, size_t numel,
-                    size_t chunk_numel);
+                    const int *destination);
 void term_sum_destroy(term_sum_t *sum);
 
 #endif

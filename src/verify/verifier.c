@@ -1,9 +1,8 @@
 /* Its life: create, steps, end. */
 
-#include <string.h>
-
 #include "fsdp/memory.h"
 #include "verify/internal.h"
+#include "verify/value.h"
 
 /* ---- create ------------------------------------------------------------- */
 
@@ -21,20 +20,18 @@ describe(fsdp_verifier_t *verifier, verified_t *param, fsdp_parameter_t *run)
     fsdp_local_t local = fsdp_parameter_local(run);
     *param = (verified_t){
         .run = run,
-        .managed = run->managed != NULL,
         .unit = unit_name(fsdp_parameter_unit(run)),
         .dtype = run->dtype,
-        .numel = fsdp_parameter_numel(run),
-        .local_numel = local.numel,
-        .chunk_numel = local.padded_numel,
+        .numel = fsdp_layout_whole_numel(&local.layout),
     };
     FSDP_CHECK(run->dtype == verifier->dtype,
                "parameter %s is %s, others are %s", run->name,
                fsdp_dtype_name(run->dtype), fsdp_dtype_name(verifier->dtype));
-    FSDP_CHECK(param->managed || verifier->size == 1,
+    FSDP_CHECK(run->managed != NULL || verifier->size == 1,
                "parameter %s is not sharded: call fully_shard on the root "
                "before the verification is made",
                run->name);
+    verifier_learn_layout(verifier, param);
 }
 
 static void
@@ -47,8 +44,8 @@ list_parameters(fsdp_verifier_t *verifier)
     fsdp_module_parameters(model, list, count);
     FSDP_CHECK(count > 0, "the model has no parameter");
     verifier->dtype = list[0]->dtype;
-    FSDP_CHECK(verifier->dtype == FSDP_FP32 || verifier->dtype == FSDP_FP64,
-               "parameters of type %s", fsdp_dtype_name(verifier->dtype));
+    FSDP_CHECK(value_is_floating(verifier->dtype), "parameters of type %s",
+               fsdp_dtype_name(verifier->dtype));
     verifier->param =
         fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->param);
     verifier->num_params = (int)count;
@@ -58,27 +55,56 @@ list_parameters(fsdp_verifier_t *verifier)
 }
 
 static void
-watch_units(fsdp_verifier_t *verifier)
+list_units(fsdp_verifier_t *verifier)
 {
     fsdp_module_t *model = verifier->options.model;
     size_t count = fsdp_module_modules(model, NULL, 0);
     fsdp_module_t **list = fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
     fsdp_module_modules(model, list, count);
-    verifier->watch =
-        fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->watch);
-    verifier->recorder_now = &verifier->recorder;
+    verifier->unit =
+        fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->unit);
     for (size_t i = 0; i < count; i++)
         if (list[i]->fsdp_state != NULL)
-            watch_begin(&verifier->watch[verifier->num_watches++],
-                        &verifier->recorder_now, list[i],
-                        unit_name(list[i]->name));
+            verifier->unit[verifier->num_units++] =
+                (unit_t){.run = list[i],
+                         .name = unit_name(list[i]->name),
+                         .verifier = verifier};
     fsdp_free(list);
+}
+
+static void
+watch_units(fsdp_verifier_t *verifier)
+{
     fsdp_observer_t observer = {
         .context = verifier,
         .gathered = verifier_on_gathered,
         .reduced = verifier_on_reduced,
     };
+    verifier->recorder_now = &verifier->recorder;
+    for (int u = 0; u < verifier->num_units; u++)
+        watch_begin(&verifier->unit[u].watch, &verifier->recorder_now,
+                    verifier->unit[u].run, verifier->unit[u].name);
     fsdp_set_observer(&observer);
+}
+
+/* Which ranks there are, and which share their micro-batches. */
+static void
+list_ranks(fsdp_verifier_t *verifier)
+{
+    const fsdp_mesh_t *mesh = verifier->options.mesh;
+    int last = fsdp_mesh_ndim(mesh) - 1;
+    verifier->shards = fsdp_mesh_size(mesh, last);
+    verifier->replicas = last > 0 ? fsdp_mesh_size(mesh, 0) : 1;
+    int32_t mine = fsdp_mesh_coordinate(mesh, last);
+    if (last > 0)
+        mine += fsdp_mesh_coordinate(mesh, 0) * verifier->shards;
+    verifier->comm = fsdp_comm_dup(fsdp_comm_world(), "verify");
+    verifier->rank = fsdp_comm_rank(verifier->comm);
+    verifier->size = fsdp_comm_size(verifier->comm);
+    verifier->dp_rank = fsdp_alloc(
+        FSDP_MEM_BASELINE, (size_t)verifier->size * sizeof *verifier->dp_rank);
+    fsdp_all_gather(verifier->comm, "data-parallel ranks", FSDP_INT32, &mine,
+                    verifier->dp_rank, 1);
 }
 
 /* What differs before the first step is told as step 0, and counted with the
@@ -100,11 +126,9 @@ fsdp_verifier_create(const fsdp_verify_options_t *options)
         fsdp_calloc(FSDP_MEM_BASELINE, sizeof *verifier);
     verifier->options = *options;
     if (options->level != FSDP_VERIFY_OFF) {
-        verifier->comm =
-            fsdp_comm_dup(fsdp_mesh_shard_comm(options->mesh), "verify");
-        verifier->rank = fsdp_comm_rank(verifier->comm);
-        verifier->size = fsdp_comm_size(verifier->comm);
+        list_ranks(verifier);
         list_parameters(verifier);
+        list_units(verifier);
         if (options->level == FSDP_VERIFY_PHASE)
             watch_units(verifier);
         if (verifier->rank == 0)
@@ -115,6 +139,14 @@ fsdp_verifier_create(const fsdp_verify_options_t *options)
     return verifier;
 }
 
+static void
+stop_watching(fsdp_verifier_t *verifier)
+{
+    fsdp_set_observer(NULL);
+    for (int u = 0; u < verifier->num_units; u++)
+        watch_end(&verifier->unit[u].watch);
+}
+
 void
 fsdp_verifier_destroy(fsdp_verifier_t **verifier)
 {
@@ -122,16 +154,19 @@ fsdp_verifier_destroy(fsdp_verifier_t **verifier)
     if (v == NULL)
         return;
     if (v->options.level == FSDP_VERIFY_PHASE)
-        fsdp_set_observer(NULL);
-    for (int i = 0; i < v->num_watches; i++)
-        watch_end(&v->watch[i]);
+        stop_watching(v);
     recorder_destroy(&v->recorder);
     if (v->baseline != NULL)
         baseline_destroy(v);
     if (v->comm != NULL)
         fsdp_comm_destroy(&v->comm);
-    fsdp_free(v->watch);
+    for (int p = 0; p < v->num_params; p++) {
+        fsdp_free(v->param[p].layout);
+        fsdp_free(v->param[p].padded_numel);
+    }
+    fsdp_free(v->unit);
     fsdp_free(v->param);
+    fsdp_free(v->dp_rank);
     fsdp_free(v);
     *verifier = NULL;
 }
@@ -145,6 +180,8 @@ fsdp_verifier_begin_step(fsdp_verifier_t *verifier, long step)
         verifier->of_step = (fsdp_verify_report_t){0};
     verifier->step = step;
     verifier->micro = 0;
+    if (verifier->baseline != NULL)
+        baseline_refresh(verifier);
     recorder_clear(&verifier->recorder);
     verifier->recorder.on = verifier->options.level == FSDP_VERIFY_PHASE;
 }

@@ -11,6 +11,8 @@ fsdp_SOURCES = \
     %D%/option_table.c %D%/option_table.h \
     %D%/options.c \
     %D%/report.c %D%/report.h \
+    %D%/run.h %D%/run_check.c %D%/run_make.c \
+    %D%/run_report.c %D%/run_step.c \
     %D%/task.c %D%/task.h \
     %D%/train.c
 fsdp_LDADD = libfsdp.la

@@ -81,8 +81,8 @@ END_TEST
 
 START_TEST(no_term_no_sum)
 {
-    ck_assert(sum_of(FSDP_ORDER_TREE, 0, 1, 1) == NULL);
-    ck_assert(sum_of(FSDP_ORDER_RING, 0, 1, 1) == NULL);
+    ck_assert(sum_of(FSDP_ORDER_TREE, 0, 1, NULL) == NULL);
+    ck_assert(sum_of(FSDP_ORDER_RING, 0, 1, NULL) == NULL);
 }
 END_TEST
 

@@ -1,0 +1,50 @@
+/** \file run.h  Floor 7, cli: one run of `fsdp train`.
+ *
+ *  run_check.c   what was asked for, before anything is made
+ *  run_make.c    mesh, model, optimizer, verification
+ *  run_step.c    one step
+ *  run_report.c  held-out data, what is said before and after
+ */
+#ifndef FSDP_CLI_RUN_H
+#define FSDP_CLI_RUN_H
+
+#include "cli/report.h"
+
+/* Everything that one run of `fsdp train` holds. */
+typedef struct cli_run {
+    const cli_options_t *o;
+    cli_task_t task;
+    fsdp_task_t callbacks;
+    fsdp_mesh_t *mesh;
+    fsdp_comm_t *comm; /* all ranks, for what is not the run's own traffic */
+    fsdp_module_t *model;
+    fsdp_optimizer_t *optimizer;
+    fsdp_verifier_t *verifier; /* NULL: not verifying */
+    fsdp_schedule_t schedule;
+    int rank, size;
+    int micros;       /* micro-batches of this rank in a step, m */
+    double *losses;   /* [W m] of one step, by global micro-batch */
+    double *gathered; /* [W][m], as they come */
+} cli_run_t;
+
+/** Not collective, but the same on all ranks unless it says otherwise. */
+fsdp_status_t cli_run_check(const cli_options_t *options, int size);
+/** Can the speaking rank write --save's file? */
+fsdp_status_t cli_run_check_save(const char *path);
+
+/** Collective. */
+fsdp_status_t cli_run_open(cli_run_t *run);
+void cli_run_close(cli_run_t *run);
+
+/** One step; fills the result.  Collective. */
+void cli_run_step(cli_run_t *run, cli_step_t *step);
+
+/** Held-out figures over all ranks.  Collective. */
+cli_held_out_t cli_run_evaluate(cli_run_t *run);
+void cli_run_say_what_begins(const cli_run_t *run);
+/** Collective. */
+void cli_run_summarise(cli_run_t *run, cli_held_out_t held_out);
+/** An injected fault that changed nothing is not passed over in silence. */
+void cli_run_say_if_fault_hid(void);
+
+#endif

@@ -1,0 +1,130 @@
+/* Making a run and unmaking it. */
+
+#include "cli/run.h"
+
+static fsdp_sgd_options_t
+sgd_options(const cli_options_t *o)
+{
+    fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
+    sgd.lr = o->lr;
+    sgd.momentum = o->momentum;
+    sgd.nesterov = o->nesterov;
+    sgd.weight_decay = o->weight_decay >= 0 ? o->weight_decay : 0;
+    return sgd;
+}
+
+static fsdp_adamw_options_t
+adamw_options(const cli_options_t *o)
+{
+    fsdp_adamw_options_t adamw = fsdp_adamw_options_default();
+    adamw.lr = o->lr;
+    adamw.beta1 = o->beta1;
+    adamw.beta2 = o->beta2;
+    adamw.eps = o->eps;
+    if (o->weight_decay >= 0)
+        adamw.weight_decay = o->weight_decay;
+    return adamw;
+}
+
+static fsdp_status_t
+make_model(cli_run_t *run)
+{
+    static const int reshard[] = {FSDP_RESHARD_AUTO, FSDP_RESHARD_TRUE,
+                                  FSDP_RESHARD_FALSE};
+    fsdp_options_t options = fsdp_options_default();
+    options.mesh = run->mesh;
+    options.reshard_after_forward = reshard[run->o->reshard];
+    options.reduce_order = (fsdp_reduce_order_t)run->o->reduce_order;
+    run->model = cli_task_model(&run->task);
+    fsdp_status_t status =
+        cli_shard(run->model, &options, (double)run->micros * run->size);
+    if (status == FSDP_OK && run->o->init != NULL)
+        status = fsdp_model_load(run->model, run->comm, run->o->init);
+    return status;
+}
+
+static fsdp_status_t
+make_optimizer(cli_run_t *run)
+{
+    const cli_options_t *o = run->o;
+    fsdp_sgd_options_t sgd = sgd_options(o);
+    fsdp_adamw_options_t adamw = adamw_options(o);
+    run->optimizer = o->optimizer == CLI_SGD
+                         ? fsdp_sgd_create(run->model, &sgd)
+                         : fsdp_adamw_create(run->model, &adamw);
+    if (run->optimizer == NULL)
+        return FSDP_ERR_USAGE;
+    run->schedule = (fsdp_schedule_t){
+        .lr = o->lr,
+        .min_lr = o->min_lr >= 0 ? o->min_lr : o->lr,
+        .warmup_steps = o->warmup_steps,
+        .total_steps = o->steps,
+    };
+    return FSDP_OK;
+}
+
+static void
+make_verifier(cli_run_t *run)
+{
+    const cli_options_t *o = run->o;
+    if (o->verify == FSDP_VERIFY_OFF)
+        return;
+    fsdp_verify_options_t options = {
+        .level = (fsdp_verify_level_t)o->verify,
+        .task = run->callbacks,
+        .model = run->model,
+        .optimizer = run->optimizer,
+        .mesh = run->mesh,
+        .reduce_order = (fsdp_reduce_order_t)o->reduce_order,
+        .micro_batches = run->micros,
+        .divide_factor = (double)run->micros * run->size,
+        .clip_norm = o->grad_clip,
+        .adamw = o->optimizer == CLI_ADAMW,
+        .sgd = sgd_options(o),
+        .adam = adamw_options(o),
+    };
+    run->verifier = fsdp_verifier_create(&options);
+}
+
+fsdp_status_t
+cli_run_open(cli_run_t *run)
+{
+    const cli_options_t *o = run->o;
+    fsdp_status_t status = cli_run_check(o, run->size);
+    if (status == FSDP_OK)
+        status = cli_task_open(&run->task, o);
+    if (status == FSDP_OK)
+        status = cli_run_check_save(o->save);
+    status = fsdp_comm_agree(fsdp_comm_world(), status);
+    if (status != FSDP_OK)
+        return status;
+
+    run->micros = (int)(o->batch_size / o->micro_batch_size / run->size);
+    run->callbacks = cli_task_callbacks(&run->task);
+    size_t all = (size_t)run->micros * (size_t)run->size;
+    run->losses = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->losses);
+    run->gathered = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->gathered);
+    run->mesh = fsdp_mesh_create_1d();
+    run->comm = fsdp_comm_dup(fsdp_comm_world(), "report");
+    status = make_model(run);
+    if (status == FSDP_OK)
+        status = make_optimizer(run);
+    if (status == FSDP_OK)
+        make_verifier(run);
+    if (run->task.failed)
+        status = FSDP_ERR_INPUT;
+    return fsdp_comm_agree(fsdp_comm_world(), status);
+}
+
+void
+cli_run_close(cli_run_t *run)
+{
+    fsdp_verifier_destroy(&run->verifier);
+    fsdp_optimizer_destroy(&run->optimizer);
+    fsdp_module_destroy(&run->model);
+    fsdp_comm_destroy(&run->comm);
+    fsdp_mesh_destroy(&run->mesh);
+    fsdp_free(run->losses);
+    fsdp_free(run->gathered);
+    cli_task_close(&run->task);
+}

@@ -39,9 +39,9 @@ roundings(const fsdp_verifier_t *verifier, const verified_t *param)
 {
     const fsdp_verify_options_t *o = &verifier->options;
     const averaging_t *a = &param->averaging;
-    const double constants[] = {a->times,         a->over,
-                                a->over_shards,   a->times_replica,
-                                a->over_replica,  a->over_all};
+    const double constants[] = {a->times,        a->over,
+                                a->over_shards,  a->times_replica,
+                                a->over_replica, a->over_all};
     int count = verifier->shards + verifier->replicas - 2;
     if (o->gradient_sync != FSDP_SYNC_EACH)
         count += o->micro_batches - 1;

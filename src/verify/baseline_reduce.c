@@ -59,13 +59,20 @@ multiply(const verified_t *param, void *x, double factor)
         value_put(t, x, i, value_get(t, x, i) * by);
 }
 
+/* Rounded to the type that is computed in, which is float for 16-bit ones. */
+static double
+compute_round(fsdp_dtype_t type, double x)
+{
+    return type == FSDP_FP64 ? x : (double)(float)x;
+}
+
 static void
 divide(const verified_t *param, void *x, double divisor)
 {
     fsdp_dtype_t t = param->summed;
-    double by = value_round(t, divisor);
+    double by = compute_round(t, divisor);
     for (size_t i = 0; divisor != 1 && i < param->numel; i++)
-        value_put(t, x, i, value_get(t, x, i) / by);
+        value_put(t, x, i, compute_round(t, value_get(t, x, i) / by));
 }
 
 /* ---- life ----------------------------------------------------------------- */

@@ -41,6 +41,7 @@
 #include "fsdp/grad_scaler.h"
 #include "fsdp/optim.h"
 /* Floor 5, checkpoint */
+#include "fsdp/checkpoint.h"
 #include "fsdp/model_file.h"
 #include "fsdp/safetensors.h"
 /* Floor 6, verify */

@@ -3,6 +3,7 @@ include_HEADERS = %D%/fsdp.h
 fsdpincludedir  = $(includedir)/fsdp
 fsdpinclude_HEADERS = \
     %D%/fsdp/activation_checkpoint.h \
+    %D%/fsdp/checkpoint.h \
     %D%/fsdp/clock.h \
     %D%/fsdp/comm.h \
     %D%/fsdp/data.h \

@@ -66,6 +66,7 @@ check_outside() {
 check_outside 'mpi\.h' 'src/comm/*'
 check_outside '(blis/)?(blis|cblas)\.h' src/tensor/blas.c
 check_outside 'jansson\.h' 'src/base/*'
+check_outside 'xxhash\.h' 'src/base/*'
 
 for file in include/fsdp/*.h; do
     header=${file#include/}

@@ -54,6 +54,14 @@ const char *fsdp_optimizer_state_name(const fsdp_optimizer_t *optimizer,
 void *fsdp_optimizer_state(fsdp_optimizer_t *optimizer,
                            const fsdp_parameter_t *parameter, int i);
 
+/** Steps in which the parameter had a gradient; what bias correction counts. */
+long fsdp_optimizer_steps_of(const fsdp_optimizer_t *optimizer,
+                             const fsdp_parameter_t *parameter);
+/** As if it had had `steps` of them: makes the states (zeros), for a checkpoint to
+ *  fill; 0 takes them away. */
+void fsdp_optimizer_restore(fsdp_optimizer_t *optimizer,
+                            fsdp_parameter_t *parameter, long steps);
+
 /** Linear warm-up from 0 over `warmup_steps`, then a cosine down to min_lr at
  *  total_steps; warmup_steps = total_steps = 0: constant. */
 typedef struct fsdp_schedule {

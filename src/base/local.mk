@@ -21,4 +21,5 @@ libfsdp_la_SOURCES += \
     %D%/status.c \
     %D%/vmath.h \
     %D%/vmath_f32.h \
-    %D%/vmath_f64.h
+    %D%/vmath_f64.h \
+    %D%/whole_file.c %D%/whole_file.h

@@ -1,5 +1,13 @@
 ## src/checkpoint: sources and private headers, all of which go into the library.
 libfsdp_la_SOURCES += \
+    %D%/checkpoint.h \
+    %D%/checkpoint_load.c \
+    %D%/checkpoint_open.c \
+    %D%/checkpoint_save.c \
+    %D%/checkpoint_whole.c \
+    %D%/folder.c %D%/folder.h \
+    %D%/index.c %D%/index.h \
+    %D%/index_read.c \
     %D%/model_file.h \
     %D%/model_load.c \
     %D%/model_save.c \

@@ -25,8 +25,7 @@ fsdp_status_t fsdp_safetensors_parse_header(fsdp_safetensors_t *file,
 
 /** Product of the shape, then times the size of an element; false when either
  *  does not fit into 64 bits. */
-bool fsdp_safetensors_sizes(fsdp_dtype_t dtype, int ndim,
-                            const uint64_t *shape, uint64_t *numel,
-                            uint64_t *bytes);
+bool fsdp_safetensors_sizes(fsdp_dtype_t dtype, int ndim, const uint64_t *shape,
+                            uint64_t *numel, uint64_t *bytes);
 
 #endif

@@ -132,14 +132,46 @@ fsdp_optimizer_state_name(const fsdp_optimizer_t *optimizer, int i)
     return known ? optimizer->kind->state_name[i] : NULL;
 }
 
+static fsdp_slot_t *
+find_slot(const fsdp_optimizer_t *optimizer, const fsdp_parameter_t *parameter)
+{
+    for (size_t p = 0; p < optimizer->num_slots; p++)
+        if (optimizer->slot[p].parameter == parameter)
+            return &optimizer->slot[p];
+    return NULL;
+}
+
 void *
 fsdp_optimizer_state(fsdp_optimizer_t *optimizer,
                      const fsdp_parameter_t *parameter, int i)
 {
-    if (i < 0 || i >= optimizer->num_states)
-        return NULL;
-    for (size_t p = 0; p < optimizer->num_slots; p++)
-        if (optimizer->slot[p].parameter == parameter)
-            return optimizer->slot[p].state[i];
-    return NULL;
+    const fsdp_slot_t *slot = find_slot(optimizer, parameter);
+    bool known = i >= 0 && i < optimizer->num_states;
+    return slot != NULL && known ? slot->state[i] : NULL;
+}
+
+long
+fsdp_optimizer_steps_of(const fsdp_optimizer_t *optimizer,
+                        const fsdp_parameter_t *parameter)
+{
+    const fsdp_slot_t *slot = find_slot(optimizer, parameter);
+    return slot != NULL ? slot->step : 0;
+}
+
+void
+fsdp_optimizer_restore(fsdp_optimizer_t *optimizer, fsdp_parameter_t *parameter,
+                       long steps)
+{
+    fsdp_slot_t *slot = find_slot(optimizer, parameter);
+    FSDP_CHECK(slot != NULL, "parameter %s is not in the optimizer",
+               parameter->name);
+    for (int s = 0; s < optimizer->num_states; s++) {
+        fsdp_offload_free(slot->state[s]);
+        slot->state[s] = NULL;
+    }
+    slot->step = steps;
+    if (steps > 0) {
+        fsdp_local_t local = fsdp_parameter_local(parameter);
+        make_states(optimizer, slot, &local);
+    }
 }

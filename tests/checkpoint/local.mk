@@ -1,6 +1,7 @@
 ## Suites of src/checkpoint, one word each: a suite %D%/test_x is built from
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
+    %D%/test_checkpoint \
     %D%/test_model_load \
     %D%/test_model_save \
     %D%/test_safetensors \
@@ -10,6 +11,7 @@ suites += \
 model_case = \
     %D%/model_case.c %D%/model_case.h \
     tests/optim/given.c tests/optim/given.h
+%C%_test_checkpoint_SOURCES = %D%/test_checkpoint.c $(model_case)
 %C%_test_model_load_SOURCES = %D%/test_model_load.c $(model_case)
 %C%_test_model_save_SOURCES = %D%/test_model_save.c $(model_case)
 

@@ -119,7 +119,8 @@ given_create(const given_spec_t *specs, int count, fsdp_dtype_t dtype,
             shard(root->child[i], mesh);
     if (cut == GIVEN_ALL)
         shard(root, mesh);
-    given_set(root, value);
+    if (value != NULL)
+        given_set(root, value);
     return root;
 }
 

@@ -7,7 +7,7 @@
 #ifndef FSDP_GPT2_H
 #define FSDP_GPT2_H
 
-#include "fsdp/module.h"
+#include "fsdp/moe.h"
 
 /** Field names are those of GPT2Config; fill it from the default. */
 typedef struct fsdp_gpt2_config {
@@ -18,6 +18,14 @@ typedef struct fsdp_gpt2_config {
     bool tie_word_embeddings;
     fsdp_dtype_t dtype;
     uint64_t seed;
+    /* Not GPT-2's: with n_experts > 0 a block has a mixture of GELU experts of
+     * 4 n_embd hidden channels (fsdp/moe.h) in the place of its MLP, called
+     * transformer.h.I.mlp like it; the loss has the auxiliary losses of all
+     * blocks in it. */
+    size_t n_experts, n_experts_per_tok; /**< 0: no experts; 2                */
+    double router_aux_loss_coef;         /**< 0                               */
+    fsdp_comm_t *expert_comm; /**< NULL: all experts on each rank             */
+    fsdp_reduce_order_t expert_reduce_order;
 } fsdp_gpt2_config_t;
 
 /** 4 layers of 4 heads, 128 wide, 256 tokens, 128 positions, tied, no dropout,
@@ -25,10 +33,13 @@ typedef struct fsdp_gpt2_config {
 fsdp_gpt2_config_t fsdp_gpt2_config_default(void);
 
 /** Fields that are 0 where that makes no sense take their default.  Ends the
- *  program if n_head does not divide n_embd. */
+ *  program if n_head does not divide n_embd, or with fsdp_moe_config_fault(). */
 fsdp_module_t *fsdp_gpt2_create(const fsdp_gpt2_config_t *config);
 /** Block i ("transformer.h.I"): a unit for fully_shard(). */
 fsdp_module_t *fsdp_gpt2_block(fsdp_module_t *gpt2, int i);
+/** The experts of block i, a unit for fully_shard() over the ranks that have the
+ *  same ones; NULL if it has none. */
+fsdp_module_t *fsdp_gpt2_experts(fsdp_module_t *gpt2, int i);
 const fsdp_gpt2_config_t *fsdp_gpt2_get_config(const fsdp_module_t *gpt2);
 
 /** Mean cross-entropy of predicting targets from tokens, both int32 [B, T]

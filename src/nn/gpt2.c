@@ -21,6 +21,7 @@ fsdp_gpt2_config_default(void)
                                 .layer_norm_epsilon = 1e-5,
                                 .initializer_range = 0.02,
                                 .tie_word_embeddings = true,
+                                .n_experts_per_tok = 2,
                                 .dtype = FSDP_FP32};
 }
 
@@ -33,6 +34,8 @@ fill_defaults(fsdp_gpt2_config_t c)
     c.n_embd = c.n_embd > 0 ? c.n_embd : d.n_embd;
     c.vocab_size = c.vocab_size > 0 ? c.vocab_size : d.vocab_size;
     c.n_positions = c.n_positions > 0 ? c.n_positions : d.n_positions;
+    if (c.n_experts_per_tok == 0)
+        c.n_experts_per_tok = d.n_experts_per_tok;
     if (c.layer_norm_epsilon == 0)
         c.layer_norm_epsilon = d.layer_norm_epsilon;
     if (c.initializer_range == 0)
@@ -63,9 +66,12 @@ transformer_forward(fsdp_module_t *self, fsdp_tape_t *tape,
     x = fsdp_add(tape, x,
                  fsdp_module_call1(self->child[TRANSFORMER_WPE], tape, tokens));
     x = fsdp_dropout(tape, x, c->embd_pdrop, c->embd_layer);
-    for (int i = TRANSFORMER_BLOCKS; i < self->num_children; i++)
-        x = fsdp_module_call1(self->child[i], tape, x);
-    return fsdp_values1(x);
+    fsdp_values_t v = fsdp_values1(x); /* and what experts add to the loss */
+    int last = self->num_children - 1;
+    for (int i = TRANSFORMER_BLOCKS; i < last; i++)
+        v = fsdp_module_call(self->child[i], tape, v);
+    v.tensor[0] = fsdp_module_call1(self->child[last], tape, v.tensor[0]);
+    return v;
 }
 
 static fsdp_module_t *
@@ -124,6 +130,14 @@ fsdp_gpt2_block(fsdp_module_t *gpt2, int i)
     size_t layers = fsdp_gpt2_get_config(gpt2)->n_layer;
     FSDP_CHECK(i >= 0 && (size_t)i < layers, "block %d of %zu", i, layers);
     return gpt2->child[FSDP_LM_BODY]->child[TRANSFORMER_BLOCKS + i];
+}
+
+fsdp_module_t *
+fsdp_gpt2_experts(fsdp_module_t *gpt2, int i)
+{
+    if (fsdp_gpt2_get_config(gpt2)->n_experts == 0)
+        return NULL;
+    return fsdp_gpt2_block_experts(fsdp_gpt2_block(gpt2, i));
 }
 
 fsdp_tensor_t *

@@ -152,14 +152,72 @@ block_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
     return fsdp_values1(x);
 }
 
+/* ---- block with experts --------------------------------------------------- */
+
+static fsdp_values_t
+expert_block_forward(fsdp_module_t *self, fsdp_tape_t *tape,
+                     fsdp_values_t inputs)
+{
+    const mlp_config_t *c = self->config;
+    fsdp_tensor_t *x = inputs.tensor[0];
+    fsdp_tensor_t *y = fsdp_module_call1(self->child[BLOCK_LN_1], tape, x);
+    x = fsdp_add(tape, x, fsdp_module_call1(self->child[BLOCK_ATTN], tape, y));
+    y = fsdp_module_call1(self->child[BLOCK_LN_2], tape, x);
+    fsdp_values_t out =
+        fsdp_module_call(self->child[BLOCK_MLP], tape, fsdp_values1(y));
+    y = fsdp_dropout(tape, out.tensor[0], c->resid_pdrop, c->resid_layer);
+    out.tensor[0] = fsdp_add(tape, x, y);
+    if (out.count > 1 && inputs.count > 1) {
+        /* A mixed-precision policy may have cast it on its way. */
+        fsdp_tensor_t *before =
+            fsdp_cast(tape, inputs.tensor[1], out.tensor[1]->dtype);
+        out.tensor[1] = fsdp_add(tape, before, out.tensor[1]);
+    }
+    return out;
+}
+
+static fsdp_module_t *
+experts_create(const char *block, const fsdp_gpt2_config_t *c)
+{
+    char *name = fsdp_format("%s.mlp", block);
+    fsdp_moe_config_t config = fsdp_moe_config_default();
+    config.channels = c->n_embd;
+    config.hidden = 4 * c->n_embd;
+    config.num_experts = c->n_experts;
+    config.top_k = c->n_experts_per_tok;
+    config.kind = FSDP_EXPERT_GELU;
+    config.router_aux_loss_coef = c->router_aux_loss_coef;
+    config.std = c->initializer_range;
+    config.down_std = projection_std(c);
+    config.dtype = c->dtype;
+    config.seed = c->seed;
+    config.comm = c->expert_comm;
+    config.reduce_order = c->expert_reduce_order;
+    fsdp_module_t *m = fsdp_moe_create(name, &config);
+    fsdp_free(name);
+    return m;
+}
+
+fsdp_module_t *
+fsdp_gpt2_block_experts(fsdp_module_t *block)
+{
+    return fsdp_moe_experts(block->child[BLOCK_MLP]);
+}
+
 fsdp_module_t *
 fsdp_gpt2_block_create(const char *name, const fsdp_gpt2_config_t *config)
 {
-    fsdp_module_t *m =
-        fsdp_module_create(name, "GPT2Block", block_forward, NULL, 0);
+    bool experts = config->n_experts > 0;
+    mlp_config_t dropout = {.resid_pdrop = config->resid_pdrop,
+                            .resid_layer =
+                                fsdp_gpt2_dropout_layer(name, "mlp.dropout")};
+    fsdp_module_t *m = fsdp_module_create(
+        name, "GPT2Block", experts ? expert_block_forward : block_forward,
+        &dropout, sizeof dropout);
     add_layer_norm(m, "ln_1", config);
     fsdp_module_add_child(m, attention_create(name, config));
     add_layer_norm(m, "ln_2", config);
-    fsdp_module_add_child(m, mlp_create(name, config));
+    fsdp_module_add_child(m, experts ? experts_create(name, config)
+                                     : mlp_create(name, config));
     return m;
 }

@@ -33,10 +33,17 @@ fsdp_values_t
 fsdp_lm_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
 {
     fsdp_module_t *head = self->child[FSDP_LM_HEAD];
-    fsdp_tensor_t *x =
-        fsdp_module_call1(self->child[FSDP_LM_BODY], tape, inputs.tensor[0]);
+    fsdp_values_t body = fsdp_module_call(self->child[FSDP_LM_BODY], tape,
+                                          fsdp_values1(inputs.tensor[0]));
+    fsdp_tensor_t *x = body.tensor[0];
     if (inputs.count == 1)
         return fsdp_module_call(head, tape,
                                 fsdp_values1(fsdp_op_last_position(tape, x)));
-    return fsdp_module_call(head, tape, fsdp_values2(x, inputs.tensor[1]));
+    fsdp_values_t loss =
+        fsdp_module_call(head, tape, fsdp_values2(x, inputs.tensor[1]));
+    if (body.count > 1)
+        loss.tensor[0] =
+            fsdp_add(tape, loss.tensor[0],
+                     fsdp_cast(tape, body.tensor[1], loss.tensor[0]->dtype));
+    return loss;
 }

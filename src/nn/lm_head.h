@@ -13,7 +13,8 @@ fsdp_module_t *fsdp_lm_head_create(fsdp_parameter_t *embedding, size_t vocab,
                                    fsdp_dtype_t dtype, uint64_t seed);
 
 /** The forward of a root whose children are a body and such a head: tokens ->
- *  logits of the last position; tokens, targets -> loss. */
+ *  logits of the last position; tokens, targets -> loss, to which a second
+ *  output of the body (an auxiliary loss) is added. */
 fsdp_values_t fsdp_lm_forward(fsdp_module_t *self, fsdp_tape_t *tape,
                               fsdp_values_t inputs);
 enum { FSDP_LM_BODY, FSDP_LM_HEAD };

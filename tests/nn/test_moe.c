@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fsdp/gpt2.h"
 #include "fsdp/memory.h"
 #include "fsdp/moe.h"
 #include "mck.h"
@@ -367,6 +368,121 @@ START_TEST(differences)
 }
 END_TEST
 
+/* ---- a language model with experts ---------------------------------------- */
+
+static fsdp_module_t *
+language_model(fsdp_comm_t *comm, size_t experts, double coef)
+{
+    fsdp_gpt2_config_t c = fsdp_gpt2_config_default();
+    c.n_layer = 2;
+    c.n_head = 2;
+    c.n_embd = 6;
+    c.vocab_size = 9;
+    c.n_positions = 5;
+    c.initializer_range = 0.3;
+    c.resid_pdrop = 0.25;
+    c.dtype = FSDP_FP64;
+    c.seed = 6;
+    c.n_experts = experts;
+    c.router_aux_loss_coef = coef;
+    c.expert_comm = comm;
+    return fsdp_gpt2_create(&c);
+}
+
+static double
+language_loss(fsdp_module_t *m, uint32_t salt)
+{
+    fsdp_tape_options_t options = fsdp_tape_options_default();
+    fsdp_tape_t *tape = fsdp_tape_create(&options);
+    int32_t tokens[10], targets[10];
+    for (uint32_t i = 0; i < 10; i++) {
+        tokens[i] = (int32_t)((3 * i + salt) % 9);
+        targets[i] = (int32_t)((5 * i + 2 * salt) % 9);
+    }
+    size_t shape[2] = {2, 5};
+    fsdp_tensor_t *loss =
+        fsdp_gpt2_loss(tape, m, nn_int32(tape, 2, shape, tokens),
+                       nn_int32(tape, 2, shape, targets));
+    double value = fsdp_tensor_get(loss, 0);
+    fsdp_backward(tape, loss);
+    fsdp_tape_destroy(&tape);
+    return value;
+}
+
+/* What is no expert has the gradient of the rank's own batch. */
+static bool
+own_grads_agree(fsdp_module_t *mine, fsdp_module_t *whole)
+{
+    fsdp_parameter_t *a[40], *b[40];
+    size_t count = fsdp_module_parameters(mine, a, 40), compared = 0;
+    fsdp_module_parameters(whole, b, 40);
+    for (size_t i = 0; i < count; i++) {
+        if (a[i]->num_parts > 1)
+            continue;
+        compared++;
+        if (memcmp(a[i]->grad->data, b[i]->grad->data,
+                   fsdp_tensor_bytes(a[i]->grad)) != 0)
+            return false;
+    }
+    return compared > 0;
+}
+
+START_TEST(language_model_on_ranks)
+{
+    uint32_t rank = (uint32_t)fsdp_comm_rank(fsdp_comm_world());
+    size_t n = 2 * (size_t)ranks();
+    fsdp_module_t *mine = language_model(fsdp_comm_world(), n, 0.1);
+    fsdp_module_t *whole = language_model(NULL, n, 0.1);
+    fsdp_module_t *without = language_model(NULL, n, 0);
+    double a = language_loss(mine, rank), b = language_loss(whole, rank);
+    mck_assert(memcmp(&a, &b, sizeof a) == 0);
+    mck_assert(own_grads_agree(mine, whole));
+    /* Each of two blocks adds coef E f.P, f at most 1 and P of sum 1. */
+    double c = language_loss(without, rank);
+    mck_assert(b > c && b - c < 2 * 0.1 * 2 * ranks() * 2);
+    ck_assert(fsdp_gpt2_experts(mine, 1)->num_parameters == 2);
+    fsdp_module_destroy(&without);
+    fsdp_module_destroy(&whole);
+    fsdp_module_destroy(&mine);
+}
+END_TEST
+
+static double
+language_loss_of(void *context)
+{
+    fsdp_parameter_t *p[40];
+    double loss = language_loss(context, 1);
+    size_t count = fsdp_module_parameters(context, p, 40);
+    for (size_t i = 0; i < count; i++)
+        fsdp_parameter_zero_grad(p[i]);
+    return loss;
+}
+
+/* With these numbers no choice of experts changes within the steps. */
+START_TEST(language_model_differences)
+{
+    fsdp_module_t *m = language_model(NULL, 6, 0.1);
+    fsdp_parameter_t *p[40];
+    fsdp_tensor_t *grad[40];
+    size_t count = fsdp_module_parameters(m, p, 40);
+    language_loss(m, 1);
+    for (size_t i = 0; i < count; i++) {
+        grad[i] = p[i]->grad;
+        p[i]->grad = NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        double *data = p[i]->data;
+        size_t n = fsdp_parameter_numel(p[i]);
+        for (size_t e = i % 3; e < n; e += 1 + n / 4)
+            ck_assert(nn_agrees(
+                p[i]->name, e, fsdp_tensor_get(grad[i], e),
+                nn_derivative(language_loss_of, m, &data[e], round_off), 1e-5));
+        fsdp_tensor_destroy(&grad[i]);
+    }
+    fsdp_module_destroy(&m);
+}
+END_TEST
+
 /* ---- routing ------------------------------------------------------------- */
 
 /* Equal probabilities: the first experts, in order; origin is sorted. */
@@ -420,6 +536,8 @@ main(int argc, char **argv)
     tcase_add_loop_test(tcase, ranks_and_one_process, 0, 2);
     tcase_add_test(tcase, definition);
     tcase_add_test(tcase, differences);
+    tcase_add_test(tcase, language_model_on_ranks);
+    tcase_add_test(tcase, language_model_differences);
     tcase_add_test(tcase, ties_and_order);
     tcase_add_test(tcase, faults);
     return mck_run(argc, argv, suite);

@@ -14,6 +14,7 @@
  * not MPI's own thread, and yet MPICH's MPI_Abort() serves it.) */
 #include "comm/internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,6 +152,16 @@ take_lines(void)
         private_to_process(ring.line[i]);
 }
 
+static void
+exchange(const address_t *own, int to, address_t *other, int from,
+         MPI_Comm node)
+{
+    fsdp_comm_check_mpi(MPI_Sendrecv(own, sizeof *own, MPI_BYTE, to, 0, other,
+                                     sizeof *other, MPI_BYTE, from, 0, node,
+                                     MPI_STATUS_IGNORE),
+                        "exchanging addresses on this node");
+}
+
 /* On all ranks of the node, or on none. */
 static bool
 close_ring(MPI_Comm node, int rank, int size)
@@ -158,13 +169,13 @@ close_ring(MPI_Comm node, int rank, int size)
     address_t own, next, previous;
     int door = listen_somewhere(&own);
     int before = (rank + size - 1) % size, after = (rank + 1) % size;
-    MPI_Sendrecv(&own, sizeof own, MPI_BYTE, before, 0, &next, sizeof next,
-                 MPI_BYTE, after, 0, node, MPI_STATUS_IGNORE);
-    MPI_Sendrecv(&own, sizeof own, MPI_BYTE, after, 1, &previous,
-                 sizeof previous, MPI_BYTE, before, 1, node, MPI_STATUS_IGNORE);
+    exchange(&own, before, &next, after, node);
+    exchange(&own, after, &previous, before, node);
     ring.previous_rank = previous.rank;
     int good = own.length > 0 && connect_to(&next) && hand_over_lines();
-    MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, node);
+    fsdp_comm_check_mpi(
+        MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, node),
+        "agreeing on the ring");
     if (good)
         ring.previous = private_to_process(accept(door, NULL, NULL));
     close_one(&door);
@@ -180,8 +191,12 @@ watch(void *unused)
     /* Who kills all ranks, one after the other, kills this one meanwhile. */
     struct timespec moment = {0, 300000000};
     char goodbye;
+    ssize_t got;
     (void)unused;
-    if (recv(ring.previous, &goodbye, 1, 0) == 1 || atomic_load(&ring.leaving))
+    do
+        got = recv(ring.previous, &goodbye, 1, 0);
+    while (got < 0 && errno == EINTR);
+    if (got == 1 || atomic_load(&ring.leaving))
         return NULL;
     nanosleep(&moment, NULL);
     fsdp_die(FSDP_EXIT_FAULT,

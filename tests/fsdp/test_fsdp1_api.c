@@ -180,6 +180,124 @@ START_TEST(frozen_and_ignored)
 }
 END_TEST
 
+/* A unit that uses its frozen weight in its first run and its trainable one in
+ * the second: the frozen one is needed in the backward when all gradients of the
+ * unit have come. */
+static fsdp_values_t
+first_then_second(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    int *run_number = self->config;
+    fsdp_parameter_t *weight = self->parameter[*run_number];
+    *run_number = 1 - *run_number;
+    return fsdp_values1(fsdp_linear(tape, inputs.tensor[0], weight, NULL));
+}
+
+static fsdp_values_t
+stem_and_twice(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    for (int i = 0; i < 3; i++)
+        inputs = fsdp_module_call(self->child[i > 0], tape, inputs);
+    return inputs;
+}
+
+static fsdp_module_t *
+two_faced_net(void)
+{
+    fsdp_module_t *net = fsdp_module_create("", "Net", stem_and_twice, NULL, 0);
+    fsdp_module_t *two = fsdp_module_create("two", "Two", first_then_second,
+                                            &(int){0}, sizeof(int));
+    fsdp_module_add_child(net,
+                          fsdp_linear_create("stem", 3, 3, true, FSDP_FP32, 1));
+    fsdp_module_add_child(net, two);
+    for (int i = 0; i < 2; i++)
+        fsdp_module_add_parameter(
+            two, fsdp_parameter_create(i == 0 ? "two.frozen" : "two.weight",
+                                       FSDP_FP32, 2, (size_t[]){3, 3},
+                                       FSDP_INIT_ONES, 1, 1));
+    for (int i = 0; i < 2; i++)
+        net->child[0]->parameter[i]->init = FSDP_INIT_ONES;
+    two->parameter[0]->requires_grad = false;
+    return net;
+}
+
+/* The same batch on all ranks: sums of up to five equal terms that are small
+ * whole numbers, so their mean is exact. */
+START_TEST(frozen_weight_is_there_until_the_end)
+{
+    fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
+    fsdp1_options_t o = options_on(mesh);
+    fsdp_module_t *nets[2] = {two_faced_net(), two_faced_net()};
+    o.use_orig_params = true;
+    ck_assert(fsdp_fully_sharded_data_parallel(nets[1]->child[1], &o) ==
+              FSDP_OK);
+    ck_assert(fsdp_fully_sharded_data_parallel(nets[1], &o) == FSDP_OK);
+    for (int k = 0; k < 2; k++) {
+        fsdp_tape_t *tape = fsdp_tape_create(NULL);
+        fsdp_tensor_t *x =
+            fsdp_tape_new_tensor(tape, FSDP_FP32, 2, (size_t[]){1, 3});
+        fsdp_tensor_t *y, *zero;
+        for (size_t i = 0; i < 3; i++)
+            fsdp_tensor_set(x, i, 1.0 + (double)i);
+        y = fsdp_module_call1(nets[k], tape, x);
+        zero = fsdp_tape_new_tensor(tape, FSDP_FP32, 2, y->shape);
+        for (size_t i = 0; i < 3; i++) /* y - target is 1.5: slope 1 */
+            fsdp_tensor_set(zero, i, fsdp_tensor_get(y, i) - 1.5);
+        fsdp_backward(tape, fsdp_mse_loss(tape, y, zero));
+        fsdp_tape_destroy(&tape);
+    }
+    const char *const names[] = {"stem.weight", "stem.bias"};
+    for (int p = 0; p < 2; p++) {
+        fsdp_parameter_t *want = fsdp_module_find_parameter(nets[0], names[p]);
+        fsdp_local_t local =
+            fsdp_parameter_local(fsdp_module_find_parameter(nets[1], names[p]));
+        mck_assert(
+            local.grad != NULL &&
+            memcmp(local.grad,
+                   (float *)want->grad->data + fsdp_layout_begin(&local.layout),
+                   local.numel * sizeof(float)) == 0);
+    }
+    mck_assert(fsdp_parameter_local(nets[1]->child[1]->parameter[1]).grad !=
+               NULL);
+    fsdp_module_destroy(&nets[0]);
+    fsdp_module_destroy(&nets[1]);
+    fsdp_mesh_destroy(&mesh);
+}
+END_TEST
+
+/* Two elements on up to five ranks: most chunks are padding alone. */
+START_TEST(ranks_with_nothing)
+{
+    fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
+    fsdp1_options_t o = options_on(mesh);
+    o.use_orig_params = _i == 1;
+    fsdp_module_t *line = fsdp_linear_create("line", 1, 1, true, FSDP_FP32, 1);
+    ck_assert(fsdp_fully_sharded_data_parallel(line, &o) == FSDP_OK);
+    fsdp_tape_t *tape = fsdp_tape_create(NULL);
+    fsdp_tensor_t *x =
+        fsdp_tape_new_tensor(tape, FSDP_FP32, 2, (size_t[]){1, 1});
+    fsdp_tensor_set(x, 0, 4);
+    fsdp_tensor_t *y = fsdp_module_call1(line, tape, x);
+    fsdp_tensor_t *target = fsdp_tape_new_tensor(tape, FSDP_FP32, 2, y->shape);
+    fsdp_tensor_set(target, 0, fsdp_tensor_get(y, 0));
+    fsdp_backward(tape, fsdp_mse_loss(tape, y, target)); /* slope 0 */
+    fsdp_tape_destroy(&tape);
+    double numel = 0;
+    for (int p = 0; p < 2; p++) {
+        fsdp_local_t local = fsdp_parameter_local(line->parameter[p]);
+        mck_assert(local.grad != NULL && local.numel <= 1);
+        mck_assert(local.numel == 0 || ((float *)local.grad)[0] == 0);
+        numel += (double)local.numel;
+        fsdp_parameter_gather(line->parameter[p], NULL, fsdp_comm_world(), 0,
+                              &(float){0});
+    }
+    fsdp_all_reduce(fsdp_comm_world(), "test", FSDP_FP64, FSDP_SUM,
+                    FSDP_ORDER_TREE, &numel, 1);
+    mck_assert(numel == 2);
+    fsdp_module_destroy(&line);
+    fsdp_mesh_destroy(&mesh);
+}
+END_TEST
+
 /* ---- policies ------------------------------------------------------------ */
 
 static bool
@@ -249,6 +367,33 @@ START_TEST(policies_wrap_what_they_say)
               (world_size() == 1 ? FSDP_NO_SHARD : FSDP_FULL_SHARD));
     run(net, true);
     fsdp_module_destroy(&net);
+    fsdp_mesh_destroy(&mesh);
+}
+END_TEST
+
+/* Of a block of 872 elements the MLP's 552 are enough; what is left of the block
+ * (attention and norms, 320) is not. */
+START_TEST(size_counts_what_is_left)
+{
+    fsdp_gpt2_config_t c = {.n_layer = 1,
+                            .n_head = 2,
+                            .n_embd = 8,
+                            .vocab_size = 17,
+                            .n_positions = 10,
+                            .layer_norm_epsilon = 1e-5};
+    fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
+    fsdp1_options_t o = options_on(mesh);
+    fsdp_module_t *gpt2 = fsdp_gpt2_create(&c);
+    fsdp_module_t *block = fsdp_gpt2_block(gpt2, 0), *mlp = NULL;
+    for (int i = 0; i < block->num_children; i++)
+        if (strstr(block->child[i]->name, "mlp") != NULL)
+            mlp = block->child[i];
+    ck_assert(mlp != NULL && fsdp_module_num_elements(mlp) == 552 &&
+              fsdp_module_num_elements(block) == 872);
+    o.auto_wrap_policy = fsdp_size_based_auto_wrap_policy(500);
+    ck_assert(fsdp_fully_sharded_data_parallel(gpt2, &o) == FSDP_OK);
+    ck_assert(fsdp1_is_wrapped(mlp) && !fsdp1_is_wrapped(block));
+    fsdp_module_destroy(&gpt2);
     fsdp_mesh_destroy(&mesh);
 }
 END_TEST
@@ -335,6 +480,9 @@ main(int argc, char **argv)
     tcase_add_test(tcase, keep_low_precision_grads);
     tcase_add_test(tcase, frozen_and_ignored);
     tcase_add_loop_test(tcase, policies_wrap_what_they_say, 0, 7);
+    tcase_add_test(tcase, frozen_weight_is_there_until_the_end);
+    tcase_add_loop_test(tcase, ranks_with_nothing, 0, 2);
+    tcase_add_test(tcase, size_counts_what_is_left);
     tcase_add_test(tcase, enable_wrap_marks);
     tcase_add_loop_test(tcase, all_gathers_in_flight, 0, 2);
     return mck_run(argc, argv, suite);

@@ -4,12 +4,29 @@
 #include "fsdp/status.h"
 #include "tensor/vector.h"
 
+typedef struct merge {
+    fsdp_dtype_t dtype;
+    char *older;
+    const char *younger;
+} merge_t;
+
+static void
+merge_piece(void *context, size_t begin, size_t count)
+{
+    const merge_t *m = context;
+    size_t at = begin * fsdp_dtype_size(m->dtype);
+    fsdp_vector_add(m->dtype, m->older + at, m->younger + at, count);
+}
+
 /* The two youngest parts become one: older + younger. */
 static void
 merge_youngest(fsdp_grad_sum_t *sum, fsdp_dtype_t dtype, size_t numel)
 {
     void *younger = sum->part[--sum->count];
-    fsdp_vector_add(dtype, sum->part[sum->count - 1], younger, numel);
+    merge_t m = {dtype, sum->part[sum->count - 1], younger};
+    const void *vector[] = {m.older, m.younger};
+    fsdp_offload_in_pieces(vector, 2, numel, fsdp_dtype_size(dtype),
+                           merge_piece, &m);
     fsdp_offload_free(younger);
 }
 

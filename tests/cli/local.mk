@@ -16,6 +16,7 @@ EXTRA_DIST += \
     %D%/learn.sh \
     %D%/llama.sh \
     %D%/log.sh \
+    %D%/offload-large.sh \
     %D%/program.sh \
     %D%/run.sh \
     %D%/save.sh \

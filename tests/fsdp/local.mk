@@ -9,6 +9,7 @@ suites += \
     %D%/test_fsdp1_misuse \
     %D%/test_fsdp1_summon \
     %D%/test_fsdp1_training \
+    %D%/test_offload \
     %D%/test_parity
 
 fsdp_net = %D%/net.c %D%/net.h
@@ -34,3 +35,11 @@ EXTRA_DIST += %D%/fsdp1_wrong.sh
 suites += %D%/test_composition
 %C%_test_composition_SOURCES = \
     %D%/test_composition.c tests/nn/parallel_case.c tests/nn/parallel_case.h
+
+
+## Needs 4.5 GB of disk, so it runs on request only; see the script.
+check_PROGRAMS += %D%/offload_large
+%C%_offload_large_LDADD = libfsdp.la
+check-offload: %D%/offload_large$(EXEEXT)
+	$(AM_TESTS_ENVIRONMENT) srcdir='$(srcdir)' $(SHELL) \
+	    $(srcdir)/tests/cli/offload-large.sh

@@ -9,6 +9,8 @@
 #ifndef FSDP_VERIFY_H
 #define FSDP_VERIFY_H
 
+#include "fsdp/fully_sharded_data_parallel.h"
+#include "fsdp/grad_scaler.h"
 #include "fsdp/optim.h"
 
 /** What is trained; the run and the baseline both ask it. */
@@ -60,8 +62,14 @@ typedef struct fsdp_verify_options {
     fsdp_averaging_t averaging;
     double divide_factor; /**< as given to the units; 0: none              */
     bool force_sum;       /**< as given to the units                       */
-    /** That of the units; all zero (FSDP_DTYPE_NONE): none. */
+    /** That of the units, output_dtype of the root alone; all zero
+     *  (FSDP_DTYPE_NONE): none. */
     fsdp_mixed_precision_policy_t mp_policy;
+    bool fsdp1; /**< the units are FSDP1's: they cast the root's inputs only,
+                     average as FSDP_PRE_POST in every type, and add up without
+                     synchronisation in the type of the backward              */
+    const fsdp_grad_scaler_options_t *grad_scaler; /**< NULL: none; borrowed
+                                                        during the call       */
     double clip_norm; /**< 0: the norm is taken, nothing is clipped    */
     bool adamw;       /**< else SGD                                    */
     fsdp_sgd_options_t sgd;
@@ -93,7 +101,7 @@ typedef struct fsdp_verify_report {
     uint64_t compared, differing; /**< values, so far or in one step          */
     double bound_ratio; /**< order `mpi`: largest |difference| / bound        */
     double largest_difference; /**< order `mpi`: of those within the bound    */
-    fsdp_divergence_t first;      /**< of the whole run                       */
+    fsdp_divergence_t first;   /**< of the whole run                       */
 } fsdp_verify_report_t;
 
 typedef struct fsdp_verifier fsdp_verifier_t;
@@ -107,8 +115,13 @@ void fsdp_verifier_destroy(fsdp_verifier_t **verifier);
 void fsdp_verifier_begin_step(fsdp_verifier_t *verifier, long step);
 /** Our j-th micro-batch of the step gave `loss`. */
 void fsdp_verifier_micro_batch(fsdp_verifier_t *verifier, int j, double loss);
-/** `loss` is the mean over all micro-batches, as reported. */
+/** `loss` is the mean over all micro-batches, as reported.  With a gradient
+ *  scaler the gradients are still scaled. */
 void fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss);
+/** With a gradient scaler, after its unscale: the scale that losses had, and
+ *  whether infinities were found. */
+void fsdp_verifier_unscale(fsdp_verifier_t *verifier, double scale,
+                           bool found_inf);
 void fsdp_verifier_norm(fsdp_verifier_t *verifier, double norm);
 /** `lr` is the rate that the step used. */
 void fsdp_verifier_update(fsdp_verifier_t *verifier, double lr);

@@ -12,7 +12,7 @@ typedef struct cli_options {
     int model; /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */
     long layers, heads, width, context, vocab_size;
     long kv_heads, intermediate_size; /**< 0: llama's own */
-    const char *hidden; /**< "64,32" */
+    const char *hidden;               /**< "64,32" */
     bool untied, tied;
     double dropout;
     int dtype; /**< 0 float32, 1 float64 */
@@ -27,10 +27,29 @@ typedef struct cli_options {
     double lr, min_lr, weight_decay, grad_clip;
     double momentum, beta1, beta2, eps;
     bool nesterov;
+    int loss_average; /**< CLI_RANK_MEAN or CLI_TOKEN_MEAN */
+    bool documents, grad_scaler;
+    double loss_scale;
+    long loss_scale_interval;
     /* sharding */
-    int reshard;      /**< 0 auto, 1 true, 2 false */
-    int reduce_order; /**< as fsdp_reduce_order_t  */
-    long threads;     /**< 0: choose               */
+    const char *mesh;          /**< "8", "2x4"; NULL: all ranks            */
+    const char *reshard;       /**< "auto", "true", "false", "K"           */
+    int shard_placement;       /**< CLI_SHARD_FIRST or CLI_SHARD_LARGEST   */
+    int reduce_order;          /**< as fsdp_reduce_order_t                 */
+    int averaging;             /**< as fsdp_averaging_t                    */
+    const char *divide_factor; /**< a number, "default"; NULL: micro-batches */
+    bool force_sum;
+    int gradient_sync; /**< as fsdp_gradient_sync_t                  */
+    int param_dtype, reduce_dtype, output_dtype; /**< CLI_TYPES      */
+    bool no_cast_forward_inputs;
+    long forward_prefetch, backward_prefetch; /**< -1: not set       */
+    bool activation_checkpointing;
+    const char *offload;
+    int api;                      /**< CLI_FSDP2 or CLI_FSDP1              */
+    int sharding_strategy;        /**< as fsdp_sharding_strategy_t         */
+    int backward_prefetch_policy; /**< as fsdp_backward_prefetch_t         */
+    int strategy; /**< 0: by --api; else 1 + fsdp_zero_stage_t             */
+    long threads; /**< 0: choose               */
     double timeout;
     /* checking */
     int verify; /**< as fsdp_verify_level_t */
@@ -46,6 +65,12 @@ typedef struct cli_options {
 
 enum { CLI_GPT2, CLI_LLAMA, CLI_MLP };
 enum { CLI_ADAMW, CLI_SGD };
+enum { CLI_RANK_MEAN, CLI_TOKEN_MEAN };
+enum { CLI_FSDP2, CLI_FSDP1 };
+enum { CLI_SHARD_FIRST, CLI_SHARD_LARGEST };
+/** The types that an option may name, and which they are. */
+#define CLI_TYPES "none|float32|float64|bfloat16|float16"
+fsdp_dtype_t cli_type(int choice);
 
 typedef enum cli_command {
     CLI_TRAIN = 1,
@@ -71,9 +96,27 @@ bool cli_speaks(void);
  *  warns if they are too many. */
 void cli_choose_threads(long asked);
 
-/** Every block and the root, or every layer and the root, become units.
- *  `divide` is their gradient divide factor; 0: leave the default. */
-fsdp_status_t cli_shard(fsdp_module_t *model, const fsdp_options_t *options,
-                        double divide);
+/** Replicas and shards that --mesh says, or all ranks as shards. */
+fsdp_status_t cli_mesh_shape(const cli_options_t *options, int ranks,
+                             int *replicas, int *shards);
+/** That mesh; the options must have been checked.  Collective. */
+fsdp_mesh_t *cli_make_mesh(const cli_options_t *options);
+/** Do units belong to FSDP1 (--api fsdp1 or --strategy)? */
+bool cli_is_fsdp1(const cli_options_t *options);
+fsdp_mixed_precision_policy_t cli_mp_policy(const cli_options_t *options);
+/** What sums over ranks are divided by; 0: the library's own. */
+double cli_divide_factor(const cli_options_t *options, int ranks, int micros);
+/** The i-th unit, the root last; NULL: there is none. */
+fsdp_module_t *cli_unit(fsdp_module_t *model, int i);
+/** Every block and the root, or every layer and the root, become units with the
+ *  settings of the options.  Collective. */
+fsdp_status_t cli_shard(fsdp_module_t *model, const cli_options_t *options,
+                        fsdp_mesh_t *mesh, double divide);
+/** The same with FSDP1. */
+fsdp_status_t cli_shard1(fsdp_module_t *model, const cli_options_t *options,
+                         fsdp_mesh_t *mesh, double divide);
+/** Before the j-th of m backwards of a step: which of them synchronise. */
+fsdp_status_t cli_choose_sync(fsdp_module_t *model,
+                              const cli_options_t *options, int j, int m);
 
 #endif

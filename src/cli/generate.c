@@ -206,16 +206,16 @@ cli_generate(const cli_options_t *o)
         return status;
 
     fsdp_module_t *model = create(&language);
-    fsdp_options_t options = fsdp_options_default();
-    options.mesh = fsdp_mesh_create_1d();
-    options.reshard_after_forward = FSDP_RESHARD_FALSE; /* gather once */
-    status = cli_shard(model, &options, 0);
+    fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
+    cli_options_t sharding = *o;
+    sharding.reshard = "false"; /* gather once */
+    status = cli_shard(model, &sharding, mesh, 0);
     if (status == FSDP_OK)
         status = fsdp_model_load(model, fsdp_comm_world(), o->model_file);
     if (status == FSDP_OK) /* a newline is the plainest beginning */
         write_text(model, positions_of(&language), o,
                    o->prompt[0] != '\0' ? o->prompt : "\n");
     fsdp_module_destroy(&model);
-    fsdp_mesh_destroy(&options.mesh);
+    fsdp_mesh_destroy(&mesh);
     return status;
 }

@@ -20,7 +20,11 @@ typedef enum cli_need {
     CLI_NEEDS_LLAMA,
     CLI_NEEDS_MLP,
     CLI_NEEDS_SGD,
-    CLI_NEEDS_ADAMW
+    CLI_NEEDS_ADAMW,
+    CLI_NEEDS_PARAM_DTYPE,
+    CLI_NEEDS_SCALER,
+    CLI_NEEDS_FSDP2,
+    CLI_NEEDS_FSDP1
 } cli_need_t;
 
 typedef struct cli_option_spec {

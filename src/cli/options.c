@@ -6,7 +6,7 @@
 
 #include "cli/option_table.h"
 
-enum { MAX_OPTIONS = 64 };
+enum { MAX_OPTIONS = 96 };
 
 /* ---- values ------------------------------------------------------------- */
 
@@ -200,6 +200,14 @@ is_met(cli_need_t need, const cli_options_t *o)
         return o->optimizer == CLI_SGD;
     case CLI_NEEDS_ADAMW:
         return o->optimizer == CLI_ADAMW;
+    case CLI_NEEDS_PARAM_DTYPE:
+        return cli_type(o->param_dtype) != FSDP_DTYPE_NONE;
+    case CLI_NEEDS_SCALER:
+        return o->grad_scaler;
+    case CLI_NEEDS_FSDP2:
+        return !cli_is_fsdp1(o);
+    case CLI_NEEDS_FSDP1:
+        return o->api == CLI_FSDP1 && o->strategy == 0;
     case CLI_NEEDS_NOTHING:
         break;
     }
@@ -217,6 +225,10 @@ check_needs(const bool *given, const cli_options_t *o)
         [CLI_NEEDS_MLP] = "--model mlp",
         [CLI_NEEDS_SGD] = "--optimizer sgd",
         [CLI_NEEDS_ADAMW] = "--optimizer adamw",
+        [CLI_NEEDS_PARAM_DTYPE] = "--param-dtype",
+        [CLI_NEEDS_SCALER] = "--grad-scaler",
+        [CLI_NEEDS_FSDP2] = "--api fsdp2",
+        [CLI_NEEDS_FSDP1] = "--api fsdp1",
     };
     for (int i = 0; i < cli_option_count; i++) {
         const cli_option_spec_t *spec = &cli_option_table[i];

@@ -22,9 +22,12 @@ typedef struct cli_run {
     fsdp_verifier_t *verifier; /* NULL: not verifying */
     fsdp_schedule_t schedule;
     int rank, size;
-    int micros;       /* micro-batches of this rank in a step, m */
-    double *losses;   /* [W m] of one step, by global micro-batch */
-    double *gathered; /* [W][m], as they come */
+    int replicas, shards;
+    int micros;    /* micro-batches of this rank in a step, m */
+    double divide; /* what sums over ranks are divided by; 0: default */
+    fsdp_grad_scaler_t *scaler; /* NULL: none */
+    double *losses;             /* [W m] of one step, by global micro-batch */
+    double *gathered;           /* [W][m], as they come */
 } cli_run_t;
 
 /** Not collective, but the same on all ranks unless it says otherwise. */

@@ -1,6 +1,8 @@
 /* What was asked for, before anything is made. */
 
 #include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +31,96 @@ check_batch(const cli_options_t *o, int size)
                           o->micro_batch_size * (total - total % size),
                           o->micro_batch_size * (total - total % size + size));
     return FSDP_OK;
+}
+
+/* "auto", "true", "false" or K, which must divide the shards. */
+static fsdp_status_t
+check_reshard(const cli_options_t *o, int shards)
+{
+    const char *text = o->reshard;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "true") == 0 ||
+        strcmp(text, "false") == 0)
+        return FSDP_OK;
+    char *end;
+    long k = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : 0;
+    if (k < 1 || *end != '\0')
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--reshard-after-forward %s: choose one of auto, "
+                          "true, false, or a number of ranks",
+                          text);
+    if (shards % k != 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--reshard-after-forward %ld does not divide the %d "
+                          "ranks of a shard group; give a divisor, or true",
+                          k, shards);
+    return FSDP_OK;
+}
+
+static fsdp_status_t
+check_divide(const cli_options_t *o)
+{
+    const char *text = o->divide_factor;
+    if (text == NULL || strcmp(text, "default") == 0)
+        return FSDP_OK;
+    char *end;
+    double factor = strtod(text, &end);
+    if (text[strspn(text, "0123456789.eE+-")] != '\0' || *end != '\0' ||
+        !(factor > 0 && factor <= 1e15))
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--divide-factor %s: give a number above 0, or "
+                          "default for the number of ranks",
+                          text);
+    return FSDP_OK;
+}
+
+static fsdp_status_t
+check_types(const cli_options_t *o)
+{
+    if (o->no_cast_forward_inputs && o->model == CLI_MLP)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--no-cast-forward-inputs leaves the rows of the "
+                          "data in another type than --param-dtype; leave "
+                          "one of them out");
+    return FSDP_OK;
+}
+
+static bool
+is_hybrid(const cli_options_t *o)
+{
+    return fsdp_sharding_strategy_is_hybrid(
+        (fsdp_sharding_strategy_t)o->sharding_strategy);
+}
+
+static fsdp_status_t
+check_mesh(const cli_options_t *o, int size)
+{
+    int replicas, shards;
+    fsdp_status_t status = cli_mesh_shape(o, size, &replicas, &shards);
+    bool two = o->mesh != NULL && strchr(o->mesh, 'x') != NULL;
+    if (status != FSDP_OK)
+        return status;
+    if (o->strategy > 0 && (two || o->api == CLI_FSDP1))
+        return fsdp_error(
+            FSDP_ERR_USAGE,
+            "--strategy %s has a mesh and an API of its own; "
+            "leave --%s out",
+            fsdp_zero_stage_name((fsdp_zero_stage_t)(o->strategy - 1)),
+            two ? "mesh" : "api");
+    if (o->api == CLI_FSDP1 && is_hybrid(o) != two)
+        return fsdp_error(
+            FSDP_ERR_USAGE,
+            two ? "--mesh %s has replicas; give --sharding-strategy "
+                  "HYBRID_SHARD"
+                : "--sharding-strategy %s needs replicas; give --mesh RxS",
+            two ? o->mesh
+                : fsdp_sharding_strategy_name(
+                      (fsdp_sharding_strategy_t)o->sharding_strategy));
+    if (o->gradient_sync == FSDP_SYNC_LAST_ALL_REDUCE &&
+        (!two || cli_is_fsdp1(o)))
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--gradient-sync last-all-reduce needs replicas of "
+                          "--api fsdp2; give --mesh RxS");
+    return check_reshard(o, shards);
 }
 
 fsdp_status_t
@@ -72,5 +164,10 @@ cli_run_check(const cli_options_t *o, int size)
         if (status != FSDP_OK)
             return status;
     }
-    return check_batch(o, size);
+    fsdp_status_t status = check_mesh(o, size);
+    if (status == FSDP_OK)
+        status = check_divide(o);
+    if (status == FSDP_OK)
+        status = check_types(o);
+    return status == FSDP_OK ? check_batch(o, size) : status;
 }

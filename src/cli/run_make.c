@@ -29,15 +29,9 @@ adamw_options(const cli_options_t *o)
 static fsdp_status_t
 make_model(cli_run_t *run)
 {
-    static const int reshard[] = {FSDP_RESHARD_AUTO, FSDP_RESHARD_TRUE,
-                                  FSDP_RESHARD_FALSE};
-    fsdp_options_t options = fsdp_options_default();
-    options.mesh = run->mesh;
-    options.reshard_after_forward = reshard[run->o->reshard];
-    options.reduce_order = (fsdp_reduce_order_t)run->o->reduce_order;
     run->model = cli_task_model(&run->task);
     fsdp_status_t status =
-        cli_shard(run->model, &options, (double)run->micros * run->size);
+        cli_shard(run->model, run->o, run->mesh, run->divide);
     if (status == FSDP_OK && run->o->init != NULL)
         status = fsdp_model_load(run->model, run->comm, run->o->init);
     return status;
@@ -63,12 +57,32 @@ make_optimizer(cli_run_t *run)
     return FSDP_OK;
 }
 
+static fsdp_grad_scaler_options_t
+scaler_options(const cli_options_t *o)
+{
+    fsdp_grad_scaler_options_t scaler = fsdp_grad_scaler_options_default();
+    scaler.init_scale = o->loss_scale;
+    scaler.growth_interval = o->loss_scale_interval;
+    return scaler;
+}
+
+static fsdp_status_t
+make_scaler(cli_run_t *run)
+{
+    fsdp_grad_scaler_options_t options = scaler_options(run->o);
+    if (!run->o->grad_scaler)
+        return FSDP_OK;
+    run->scaler = fsdp_grad_scaler_create(&options);
+    return run->scaler != NULL ? FSDP_OK : FSDP_ERR_USAGE;
+}
+
 static void
 make_verifier(cli_run_t *run)
 {
     const cli_options_t *o = run->o;
     if (o->verify == FSDP_VERIFY_OFF)
         return;
+    fsdp_grad_scaler_options_t scaler = scaler_options(o);
     fsdp_verify_options_t options = {
         .level = (fsdp_verify_level_t)o->verify,
         .task = run->callbacks,
@@ -77,7 +91,13 @@ make_verifier(cli_run_t *run)
         .mesh = run->mesh,
         .reduce_order = (fsdp_reduce_order_t)o->reduce_order,
         .micro_batches = run->micros,
-        .divide_factor = (double)run->micros * run->size,
+        .gradient_sync = (fsdp_gradient_sync_t)o->gradient_sync,
+        .averaging = (fsdp_averaging_t)o->averaging,
+        .divide_factor = run->divide,
+        .force_sum = o->force_sum,
+        .fsdp1 = cli_is_fsdp1(o),
+        .mp_policy = cli_mp_policy(o),
+        .grad_scaler = o->grad_scaler ? &scaler : NULL,
         .clip_norm = o->grad_clip,
         .adamw = o->optimizer == CLI_ADAMW,
         .sgd = sgd_options(o),
@@ -99,16 +119,20 @@ cli_run_open(cli_run_t *run)
     if (status != FSDP_OK)
         return status;
 
+    cli_mesh_shape(o, run->size, &run->replicas, &run->shards);
     run->micros = (int)(o->batch_size / o->micro_batch_size / run->size);
+    run->divide = cli_divide_factor(o, run->size, run->micros);
     run->callbacks = cli_task_callbacks(&run->task);
     size_t all = (size_t)run->micros * (size_t)run->size;
     run->losses = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->losses);
     run->gathered = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->gathered);
-    run->mesh = fsdp_mesh_create_1d();
+    run->mesh = cli_make_mesh(o);
     run->comm = fsdp_comm_dup(fsdp_comm_world(), "report");
     status = make_model(run);
     if (status == FSDP_OK)
         status = make_optimizer(run);
+    if (status == FSDP_OK)
+        status = make_scaler(run);
     if (status == FSDP_OK)
         make_verifier(run);
     if (run->task.failed)
@@ -120,6 +144,7 @@ void
 cli_run_close(cli_run_t *run)
 {
     fsdp_verifier_destroy(&run->verifier);
+    fsdp_grad_scaler_destroy(&run->scaler);
     fsdp_optimizer_destroy(&run->optimizer);
     fsdp_module_destroy(&run->model);
     fsdp_comm_destroy(&run->comm);

@@ -9,11 +9,36 @@ micro_batch_of(const cli_run_t *run, int j)
     int rank = run->rank;
     if (rank == 1 && fsdp_fault(FSDP_FAULT_HALF_BATCH))
         rank = 0;
-    return j * run->size + rank;
+    return fsdp_global_micro_batch((fsdp_gradient_sync_t)run->o->gradient_sync,
+                                   run->replicas, run->shards, run->micros,
+                                   rank, j);
+}
+
+/* The mean over the step's targets is the mean of the micro-batches' means when
+ * each is weighted by its share of the targets; all ranks count together. */
+static double
+count_targets(cli_run_t *run, long step)
+{
+    double mine = 0;
+    for (int j = 0; j < run->micros; j++)
+        mine += cli_task_targets(&run->task, step, micro_batch_of(run, j));
+    fsdp_all_reduce(run->comm, "targets", FSDP_FP64, FSDP_SUM, FSDP_ORDER_RANK,
+                    &mine, 1);
+    return mine;
+}
+
+/* `targets` is 0 for a mean over micro-batches. */
+static double
+weight_of(const cli_run_t *run, long step, int micro, double targets)
+{
+    if (targets == 0)
+        return 1;
+    double share = cli_task_targets(&run->task, step, micro);
+    return share * run->micros * run->size / targets;
 }
 
 static double
-forward_backward(cli_run_t *run, long step, int j)
+forward_backward(cli_run_t *run, long step, int j, double targets)
 {
     int micro = micro_batch_of(run, j);
     fsdp_task_t *task = &run->callbacks;
@@ -21,16 +46,33 @@ forward_backward(cli_run_t *run, long step, int j)
         task->tape_options(task->context, step, micro);
     fsdp_tape_t *tape = fsdp_tape_create(&options);
     fsdp_tensor_t *loss =
-        task->loss(task->context, tape, run->model, step, micro);
-    fsdp_backward(tape, loss);
+        cli_task_loss(&run->task, tape, run->model, step, micro,
+                      weight_of(run, step, micro, targets));
     double value = fsdp_tensor_get(loss, 0);
+    if (run->scaler != NULL)
+        loss = fsdp_grad_scaler_scale(run->scaler, tape, loss);
+    fsdp_backward(tape, loss);
     if (run->verifier != NULL)
         fsdp_verifier_micro_batch(run->verifier, j, value);
     fsdp_tape_destroy(&tape);
     return value;
 }
 
-/* [rank][j] becomes [j * W + rank], the global micro-batch. */
+/* The losses of this rank's micro-batches; their gradients are in the model. */
+static void
+run_micro_batches(cli_run_t *run, long step, double *losses)
+{
+    double targets =
+        run->o->loss_average == CLI_TOKEN_MEAN ? count_targets(run, step) : 0;
+    for (int j = 0; j < run->micros; j++) {
+        fsdp_status_t status =
+            cli_choose_sync(run->model, run->o, j, run->micros);
+        FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
+        losses[j] = forward_backward(run, step, j, targets);
+    }
+}
+
+/* [rank][j] becomes [global micro-batch]. */
 static double
 mean_loss(cli_run_t *run, const double *mine)
 {
@@ -39,7 +81,9 @@ mean_loss(cli_run_t *run, const double *mine)
                     (size_t)m);
     for (int r = 0; r < size; r++)
         for (int j = 0; j < m; j++)
-            run->losses[j * size + r] = run->gathered[r * m + j];
+            run->losses[fsdp_global_micro_batch(
+                (fsdp_gradient_sync_t)run->o->gradient_sync, run->replicas,
+                run->shards, m, r, j)] = run->gathered[r * m + j];
     return fsdp_mean_loss(run->losses, m * size, run->task.dtype,
                           (fsdp_reduce_order_t)run->o->reduce_order);
 }
@@ -56,6 +100,38 @@ take_norm(cli_run_t *run)
     return norm;
 }
 
+static void
+unscale(cli_run_t *run)
+{
+    if (run->scaler == NULL)
+        return;
+    double scale = fsdp_grad_scaler_get_scale(run->scaler);
+    fsdp_status_t status =
+        fsdp_grad_scaler_unscale(run->scaler, run->optimizer);
+    FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
+    if (run->verifier != NULL)
+        fsdp_verifier_unscale(
+            run->verifier, scale,
+            fsdp_grad_scaler_found_inf(run->scaler, run->optimizer));
+}
+
+static void
+update(cli_run_t *run, double lr)
+{
+    fsdp_optimizer_set_lr(run->optimizer, lr);
+    if (run->scaler == NULL) {
+        fsdp_optimizer_step(run->optimizer);
+    } else {
+        fsdp_status_t status =
+            fsdp_grad_scaler_step(run->scaler, run->optimizer, NULL);
+        if (status == FSDP_OK)
+            status = fsdp_grad_scaler_update(run->scaler);
+        FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
+    }
+    if (run->o->strategy > 0)
+        fsdp_zero_gather_parameters(run->model);
+}
+
 void
 cli_run_step(cli_run_t *run, cli_step_t *s)
 {
@@ -65,19 +141,18 @@ cli_run_step(cli_run_t *run, cli_step_t *s)
     fsdp_fault_set_step(s->step);
     if (run->verifier != NULL)
         fsdp_verifier_begin_step(run->verifier, s->step);
-    for (int j = 0; j < run->micros; j++)
-        mine[j] = forward_backward(run, s->step, j);
+    run_micro_batches(run, s->step, mine);
     s->loss = mean_loss(run, mine);
     fsdp_free(mine);
     if (run->verifier != NULL)
         fsdp_verifier_gradients(run->verifier, s->loss);
+    unscale(run);
     s->grad_norm = take_norm(run);
     if (run->verifier != NULL)
         fsdp_verifier_norm(run->verifier, s->grad_norm);
 
     s->lr = fsdp_schedule_lr(&run->schedule, s->step);
-    fsdp_optimizer_set_lr(run->optimizer, s->lr);
-    fsdp_optimizer_step(run->optimizer);
+    update(run, s->lr);
     if (run->verifier != NULL) {
         fsdp_verifier_update(run->verifier, s->lr);
         s->report = fsdp_verifier_end_step(run->verifier);

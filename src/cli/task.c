@@ -186,11 +186,10 @@ build(void *context)
     return model;
 }
 
-static fsdp_tensor_t *
-loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
-     int micro)
+/* Which samples a micro-batch has; the caller frees. */
+static size_t *
+samples_of(const cli_task_t *task, long step, int micro)
 {
-    const cli_task_t *task = context;
     const cli_options_t *o = task->options;
     size_t rows = (size_t)o->micro_batch_size;
     size_t *number = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *number);
@@ -198,11 +197,76 @@ loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
         number[b] =
             fsdp_dataset_draw(task->data, (uint64_t)o->seed, (uint64_t)step,
                               (size_t)micro * rows + b, (size_t)o->batch_size);
+    return number;
+}
+
+/* A document ends at an empty line; the targets behind it do not count.  The
+ * first one always does. */
+static void
+end_document(const int32_t *tokens, int32_t *targets, size_t context)
+{
+    bool ended = false;
+    for (size_t t = 1; t < context; t++) {
+        ended |= tokens[t] == '\n' && tokens[t - 1] == '\n';
+        if (ended)
+            targets[t] = FSDP_IGNORE_INDEX;
+    }
+}
+
+static fsdp_values_t
+training_batch(const cli_task_t *task, fsdp_tape_t *tape, long step, int micro)
+{
+    size_t rows = (size_t)task->options->micro_batch_size;
+    size_t context = (size_t)task->options->context;
+    size_t *number = samples_of(task, step, micro);
     fsdp_values_t xy = batch(task, tape, FSDP_TRAIN, number, rows);
+    for (size_t b = 0; task->options->documents && b < rows; b++)
+        end_document((const int32_t *)xy.tensor[0]->data + b * context,
+                     (int32_t *)xy.tensor[1]->data + b * context, context);
     fsdp_free(number);
-    return o->model != CLI_MLP
-               ? fsdp_module_call(model, tape, xy).tensor[0]
-               : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
+    return xy;
+}
+
+fsdp_tensor_t *
+cli_task_loss(const cli_task_t *task, fsdp_tape_t *tape, fsdp_module_t *model,
+              long step, int micro, double weight)
+{
+    fsdp_values_t xy = training_batch(task, tape, step, micro);
+    fsdp_tensor_t *mean =
+        task->options->model != CLI_MLP
+            ? fsdp_module_call(model, tape, xy).tensor[0]
+            : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
+    return weight == 1 ? mean : fsdp_scale(tape, mean, weight);
+}
+
+double
+cli_task_targets(const cli_task_t *task, long step, int micro)
+{
+    fsdp_tape_options_t options = {0};
+    fsdp_tape_t *tape = fsdp_tape_create(&options);
+    const fsdp_tensor_t *y = training_batch(task, tape, step, micro).tensor[1];
+    size_t numel = fsdp_tensor_numel(y), count = 0;
+    for (size_t i = 0; i < numel; i++)
+        count += ((const int32_t *)y->data)[i] != FSDP_IGNORE_INDEX;
+    fsdp_tape_destroy(&tape);
+    return (double)count;
+}
+
+/* The baseline's, which counts the targets of all micro-batches itself. */
+static fsdp_tensor_t *
+loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
+     int micro)
+{
+    const cli_task_t *task = context;
+    const cli_options_t *o = task->options;
+    int micros = (int)(o->batch_size / o->micro_batch_size);
+    double all = 0, weight = 1;
+    if (o->loss_average == CLI_TOKEN_MEAN) {
+        for (int g = 0; g < micros; g++)
+            all += cli_task_targets(task, step, g);
+        weight = cli_task_targets(task, step, micro) * micros / all;
+    }
+    return cli_task_loss(task, tape, model, step, micro, weight);
 }
 
 static fsdp_tape_options_t

@@ -22,6 +22,12 @@ void cli_task_close(cli_task_t *task);
 
 /** A model without values; --init is not looked at. */
 fsdp_module_t *cli_task_model(const cli_task_t *task);
+/** Loss of a global micro-batch: the mean over its targets, times `weight`. */
+fsdp_tensor_t *cli_task_loss(const cli_task_t *task, fsdp_tape_t *tape,
+                             fsdp_module_t *model, long step, int micro,
+                             double weight);
+/** How many targets of it count. */
+double cli_task_targets(const cli_task_t *task, long step, int micro);
 /** The callbacks that training and verification share; `task` is borrowed. */
 fsdp_task_t cli_task_callbacks(cli_task_t *task);
 

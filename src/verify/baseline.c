@@ -59,6 +59,7 @@ baseline_create(fsdp_verifier_t *verifier)
     for (int u = 0; u < verifier->num_units; u++)
         pair_unit(verifier, &verifier->unit[u]);
     baseline_find_destinations(verifier);
+    baseline_create_scaler(verifier);
 }
 
 static void
@@ -107,9 +108,9 @@ baseline_run(fsdp_verifier_t *verifier, int j, int d)
     fsdp_tensor_t *loss = o->task.loss(o->task.context, tape,
                                        verifier->baseline, verifier->step, g);
     verifier->losses[g] = fsdp_tensor_get(loss, 0);
-    fsdp_backward(tape, loss);
+    fsdp_backward(tape, baseline_scale_loss(verifier, tape, loss));
     for (int p = 0; p < verifier->num_params; p++) {
-        baseline_take_gradient(verifier, &verifier->param[p], j, d);
+        baseline_take_gradient(verifier, &verifier->param[p], d);
         baseline_take_back(&verifier->param[p]);
     }
     recorder->on = false;

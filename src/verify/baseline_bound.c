@@ -16,10 +16,10 @@ gamma_of(double n, double u)
 }
 
 void
-baseline_add_magnitude(verified_t *param, const void *term)
+baseline_add_magnitude(verified_t *param, fsdp_dtype_t type, const void *term)
 {
     for (size_t i = 0; param->magnitude_of_j != NULL && i < param->numel; i++)
-        param->magnitude_of_j[i] += fabs(value_get(param->summed, term, i));
+        param->magnitude_of_j[i] += fabs(value_get(type, term, i));
 }
 
 /* One of the places of averaging.h: its result is rounded, and its constant if

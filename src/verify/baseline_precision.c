@@ -26,7 +26,8 @@ cast_inputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
     const unit_t *unit = context;
     const fsdp_mixed_precision_policy_t *policy =
         &unit->verifier->options.mp_policy;
-    return policy->cast_forward_inputs
+    bool casts = unit->is_root || !unit->verifier->options.fsdp1;
+    return casts && policy->cast_forward_inputs
                ? cast_floating(tape, inputs, policy->param_dtype)
                : inputs;
 }
@@ -37,8 +38,8 @@ cast_outputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
 {
     (void)module;
     const unit_t *unit = context;
-    return cast_floating(tape, outputs,
-                         unit->verifier->options.mp_policy.output_dtype);
+    fsdp_dtype_t dtype = unit->verifier->options.mp_policy.output_dtype;
+    return unit->is_root ? cast_floating(tape, outputs, dtype) : outputs;
 }
 
 void

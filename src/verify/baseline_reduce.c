@@ -23,6 +23,15 @@ is_last(const fsdp_verifier_t *verifier, int j)
     return j == verifier->options.micro_batches - 1;
 }
 
+/* In which type they are added up until then: FSDP1 keeps the backward's. */
+static fsdp_dtype_t
+type_of_delayed(const fsdp_verifier_t *verifier, const verified_t *param)
+{
+    const fsdp_verify_options_t *o = &verifier->options;
+    return o->fsdp1 && o->gradient_sync == FSDP_SYNC_LAST ? param->lent
+                                                          : param->summed;
+}
+
 /* How many sums wait for the last micro-batch. */
 static int
 num_delayed(const fsdp_verifier_t *verifier)
@@ -152,34 +161,47 @@ add_rank(fsdp_verifier_t *verifier, verified_t *param, int d, void *term)
 }
 
 void
-baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param, int j,
-                       int d)
+baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param, int d)
 {
+    bool delays = verifier->options.gradient_sync == FSDP_SYNC_LAST;
+    fsdp_dtype_t type =
+        delays ? type_of_delayed(verifier, param) : param->summed;
     fsdp_tensor_t *grad = param->base->grad;
     void *term = NULL;
-    (void)j;
     if (grad != NULL) {
-        term = converted(param, grad->dtype, grad->data, param->summed);
-        baseline_add_magnitude(param, term);
+        term = converted(param, grad->dtype, grad->data, type);
+        baseline_add_magnitude(param, type, term);
     }
     fsdp_parameter_zero_grad(param->base);
-    if (verifier->options.gradient_sync != FSDP_SYNC_LAST)
+    if (!delays)
         add_rank(verifier, param, d, term);
     else if (term != NULL)
-        term_sum_add(&param->delayed[d], param->summed,
-                     order_over_micros(verifier), term, param->numel);
+        term_sum_add(&param->delayed[d], type, order_over_micros(verifier),
+                     term, param->numel);
 }
 
 /* ---- what was put off ------------------------------------------------------ */
+
+/* What waits at place i, in the type of the sums over ranks. */
+static void *
+take_delayed(fsdp_verifier_t *verifier, verified_t *param, int i)
+{
+    fsdp_dtype_t type = type_of_delayed(verifier, param);
+    void *sum = term_sum_take(&param->delayed[i], type,
+                              order_over_micros(verifier), param->numel, NULL);
+    if (sum == NULL || type == param->summed)
+        return sum;
+    void *cast = converted(param, type, sum, param->summed);
+    fsdp_free(sum);
+    return cast;
+}
 
 static void
 add_delayed(fsdp_verifier_t *verifier, verified_t *param)
 {
     bool of_ranks = verifier->options.gradient_sync == FSDP_SYNC_LAST;
     for (int i = 0; i < num_delayed(verifier); i++) {
-        void *sum =
-            term_sum_take(&param->delayed[i], param->summed,
-                          order_over_micros(verifier), param->numel, NULL);
+        void *sum = take_delayed(verifier, param, i);
         if (of_ranks)
             add_rank(verifier, param, i, sum);
         else if (sum != NULL)

@@ -1,10 +1,10 @@
 /* The order `ring` begins at another rank for each destination, so where an
  * element goes decides how it is summed: a reduce-scatter's destination is the
- * rank that keeps the element; an all-reduce over R replicas is one of R chunks
- * of the unit's reduce-scattered buffer,
+ * rank that keeps the element; an all-reduce over n ranks is one of n chunks of
+ * the unit's buffer, which is whole (NO_SHARD) or what was scattered:
  *
- *      [ shard of parameter 0 | of 1 | ... ]   padded, parameters with gradients
- *      [   chunk 0   |   chunk 1   | ... ]     ceil(length / R) elements each
+ *      [ parameter 0 | parameter 1 | ... ]     shards padded (FSDP2)
+ *      [   chunk 0   |   chunk 1   | ... ]     ceil(length / n) elements each
  */
 
 #include <string.h>
@@ -12,34 +12,40 @@
 #include "fsdp/memory.h"
 #include "verify/internal.h"
 
-static bool
-same_unit(const verified_t *a, const verified_t *b)
-{
-    return strcmp(a->unit, b->unit) == 0;
-}
-
+/* How many elements of the unit's buffer the parameter has. */
 static size_t
-shard_numel(const verified_t *param)
+in_buffer(const verified_t *param)
 {
     return param->run->requires_grad ? fsdp_layout_max_numel(&param->layout[0])
                                      : 0;
 }
 
-/* Where the p-th parameter's shard begins in its unit's buffer; and how long
- * that is. */
+/* Where the p-th parameter begins in its unit's buffer; and how long that is. */
 static size_t
 begin_in_unit(const fsdp_verifier_t *verifier, int p, size_t *length)
 {
+    const verified_t *param = &verifier->param[p];
     size_t begin = 0;
     *length = 0;
     for (int q = 0; q < verifier->num_params; q++) {
-        if (!same_unit(&verifier->param[p], &verifier->param[q]))
+        const verified_t *other = &verifier->param[q];
+        if (strcmp(param->unit, other->unit) != 0)
             continue;
         if (q == p)
             begin = *length;
-        *length += shard_numel(&verifier->param[q]);
+        *length += in_buffer(other);
     }
     return begin;
+}
+
+/* The same of this run's place, whose rank cuts a flat parameter. */
+static size_t
+place_of(const fsdp_layout_t *layout, const fsdp_run_t *run, size_t begin)
+{
+    if (layout->kind == FSDP_LAYOUT_FLAT)
+        return layout->flat_offset + run->element -
+               (size_t)layout->rank * layout->flat_chunk;
+    return begin + run->local;
 }
 
 static void
@@ -47,19 +53,24 @@ find_destinations(const fsdp_verifier_t *verifier, int p)
 {
     verified_t *param = &verifier->param[p];
     size_t length, begin = begin_in_unit(verifier, p, &length);
-    size_t replicas = (size_t)verifier->replicas;
-    size_t chunk = (length + replicas - 1) / replicas;
     size_t bytes = param->numel * sizeof(int);
     param->destination = fsdp_calloc(FSDP_MEM_BASELINE, bytes);
     param->destination_replica = fsdp_calloc(FSDP_MEM_BASELINE, bytes);
     for (int r = 0; r < verifier->size; r++) {
+        const fsdp_layout_t *layout = &param->layout[r];
+        bool cut = layout->kind != FSDP_LAYOUT_WHOLE;
+        size_t n = (size_t)(cut ? verifier->replicas : verifier->shards);
+        if (layout->kind == FSDP_LAYOUT_FLAT)
+            length = layout->flat_chunk;
+        size_t chunk = (length + n - 1) / n;
         fsdp_run_t run = {0};
-        while (fsdp_layout_next_run(&param->layout[r], &run))
+        while (fsdp_layout_next_run(layout, &run))
             for (size_t i = 0; i < run.count; i++) {
-                size_t at = run.whole + i;
-                param->destination[at] = param->layout[r].rank;
-                param->destination_replica[at] =
-                    chunk > 0 ? (int)((begin + run.local + i) / chunk) : 0;
+                int by_place =
+                    (int)((place_of(layout, &run, begin) + i) / chunk);
+                param->destination[run.whole + i] =
+                    cut ? layout->rank : by_place;
+                param->destination_replica[run.whole + i] = by_place;
             }
     }
 }

@@ -147,7 +147,7 @@ baseline_update(fsdp_verifier_t *verifier, double lr)
     const fsdp_verify_options_t *o = &verifier->options;
     for (int p = 0; p < verifier->num_params; p++) {
         verified_t *param = &verifier->param[p];
-        if (param->grad == NULL)
+        if (param->grad == NULL || verifier->scaler.found_inf)
             continue;
         if (o->adamw)
             adamw(&o->adam, param, lr);
@@ -155,6 +155,7 @@ baseline_update(fsdp_verifier_t *verifier, double lr)
             sgd(&o->sgd, param, lr);
         param->updates++;
     }
+    baseline_adapt_scale(verifier);
 }
 
 void *

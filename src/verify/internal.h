@@ -30,7 +30,8 @@ typedef struct verified {
     size_t local_numel, local_padded_numel; /**< of this rank\'s buffer */
     size_t buffer_numel; /**< the longest buffer of any rank, with padding   */
     fsdp_layout_t *layout; /**< [W], on rank 0                              */
-    size_t *padded_numel;  /**< [W], on rank 0: of its buffer               */
+    bool *first; /**< [W], on rank 0: no rank before it keeps the same  */
+    size_t *padded_numel; /**< [W], on rank 0: of its buffer               */
 
     /* The baseline's, on rank 0. */
     void *low; /**< the copy that it computes with; NULL: its own data       */
@@ -54,9 +55,17 @@ typedef struct verified {
 typedef struct unit {
     fsdp_module_t *run, *base; /**< borrowed                                */
     const char *name;          /**< "(root)"; borrowed                      */
+    bool is_root;
     fsdp_verifier_t *verifier; /**< for hooks; borrowed                     */
     watch_t watch, base_watch; /**< level phase                             */
 } unit_t;
+
+/** The baseline's loss scale. */
+typedef struct baseline_scaler {
+    bool on, found_inf; /**< in this step */
+    double scale, growth, backoff;
+    long interval, good_steps;
+} baseline_scaler_t;
 
 struct fsdp_verifier {
     fsdp_verify_options_t options;
@@ -76,6 +85,7 @@ struct fsdp_verifier {
     /* On rank 0. */
     fsdp_module_t *baseline;
     recorder_t *base_recorder, *base_recorder_now; /**< [N]                  */
+    baseline_scaler_t scaler;
     double *losses; /**< [m N]                                               */
     uint64_t key;   /**< of the candidate                                    */
     fsdp_divergence_t candidate; /**< earliest divergence of the phase       */
@@ -184,8 +194,8 @@ void baseline_refresh(fsdp_verifier_t *verifier);
 
 void baseline_prepare_sums(const fsdp_verifier_t *verifier, verified_t *param);
 void baseline_free_sums(const fsdp_verifier_t *verifier, verified_t *param);
-/** Takes over the gradient of rank d's j-th micro-batch. */
-void baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param, int j,
+/** Takes over the gradient of rank d's micro-batch. */
+void baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param,
                             int d);
 /** All ranks' j-th are done: sums over the ranks, divides. */
 void baseline_reduce(fsdp_verifier_t *verifier, int j);
@@ -204,12 +214,24 @@ void baseline_find_destinations(const fsdp_verifier_t *verifier);
 double *baseline_bound(const fsdp_verifier_t *verifier, const verified_t *param,
                        bool of_step);
 /** A term's magnitude counts. */
-void baseline_add_magnitude(verified_t *param, const void *term);
+void baseline_add_magnitude(verified_t *param, fsdp_dtype_t type,
+                            const void *term);
 /** The magnitudes of the j's that were reduced join those of the step. */
 void baseline_end_micro_batch(fsdp_verifier_t *verifier);
 void baseline_end_step(fsdp_verifier_t *verifier);
 /** The step's gradients become the run's. */
 void baseline_adopt(verified_t *param, const void *grad);
+
+/* ---- baseline_scaler.c: on rank 0 ----------------------------------------- */
+
+void baseline_create_scaler(fsdp_verifier_t *verifier);
+/** The loss itself without a scaler. */
+fsdp_tensor_t *baseline_scale_loss(const fsdp_verifier_t *verifier,
+                                   fsdp_tape_t *tape, fsdp_tensor_t *loss);
+/** The gradients of the step; true: there are infinities or NaNs among them. */
+bool baseline_unscale(fsdp_verifier_t *verifier);
+/** For the next step. */
+void baseline_adapt_scale(fsdp_verifier_t *verifier);
 
 /* ---- baseline_update.c: on rank 0 ---------------------------------------- */
 

@@ -6,6 +6,7 @@ libfsdp_la_SOURCES += \
     %D%/baseline_precision.c \
     %D%/baseline_reduce.c \
     %D%/baseline_ring.c \
+    %D%/baseline_scaler.c \
     %D%/baseline_update.c \
     %D%/collect.c \
     %D%/compare.c \

@@ -7,6 +7,27 @@
 #include "verify/internal.h"
 #include "verify/value.h"
 
+static bool
+same_part(const fsdp_layout_t *a, const fsdp_layout_t *b)
+{
+    return a->rank == b->rank && a->num_ranks == b->num_ranks &&
+           (a->part == b->part || a->part_dim < 0);
+}
+
+/* Of ranks that keep the same, the first is the one that counts. */
+static void
+find_first(const fsdp_verifier_t *verifier, verified_t *param)
+{
+    size_t world = verifier->rank == 0 ? (size_t)verifier->size : 0;
+    param->first = fsdp_alloc(FSDP_MEM_BASELINE, world * sizeof *param->first);
+    for (size_t r = 0; r < world; r++) {
+        param->first[r] = true;
+        for (size_t q = 0; q < r; q++)
+            if (same_part(&param->layout[q], &param->layout[r]))
+                param->first[r] = false;
+    }
+}
+
 void
 verifier_learn_layout(fsdp_verifier_t *verifier, verified_t *param)
 {
@@ -23,6 +44,7 @@ verifier_learn_layout(fsdp_verifier_t *verifier, verified_t *param)
                 param->padded_numel, 1, 0);
     fsdp_all_reduce(verifier->comm, param->run->name, FSDP_INT64, FSDP_MAX,
                     FSDP_ORDER_TREE, &longest, 1);
+    find_first(verifier, param);
     param->local_numel = local.numel;
     param->local_padded_numel = local.padded_numel;
     param->buffer_numel = (size_t)longest;
@@ -72,7 +94,7 @@ verifier_put_together(const fsdp_verifier_t *verifier, const verified_t *param,
     size_t size = fsdp_dtype_size(param->dtype);
     void *whole = fsdp_calloc(FSDP_MEM_BASELINE, param->numel * size);
     for (int r = 0; r < verifier->size; r++)
-        if (param->layout[r].primary)
+        if (param->first[r])
             fsdp_layout_place(&param->layout[r], size, buffer_of(param, all, r),
                               whole);
     return whole;
@@ -106,7 +128,7 @@ compare_copies(fsdp_verifier_t *verifier, const verified_t *param,
     place.phase = "replica";
     place.bound = NULL;
     for (int r = 0; r < verifier->size; r++)
-        if (!param->layout[r].primary)
+        if (!param->first[r])
             compare_runs(verifier, param, place, buffer_of(param, all, r),
                          whole, r);
     fsdp_free(whole);
@@ -119,8 +141,8 @@ verifier_compare_parts(fsdp_verifier_t *verifier, const verified_t *param,
 {
     bool copies = false;
     for (int r = 0; r < verifier->size; r++) {
-        copies |= !param->layout[r].primary;
-        if (param->layout[r].primary)
+        copies |= !param->first[r];
+        if (param->first[r])
             compare_runs(verifier, param, *place,
                          all != NULL ? buffer_of(param, all, r) : NULL,
                          expected, r);

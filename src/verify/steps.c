@@ -143,6 +143,21 @@ fsdp_verifier_gradients(fsdp_verifier_t *verifier, double loss)
 }
 
 void
+fsdp_verifier_unscale(fsdp_verifier_t *verifier, double scale, bool found_inf)
+{
+    if (off(verifier))
+        return;
+    fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    bool expected = verifier->rank == 0 && baseline_unscale(verifier);
+    verifier_compare_replicas(verifier, "loss scale", scale,
+                              verifier->scaler.scale);
+    verifier_compare_replicas(verifier, "found infinity", found_inf, expected);
+    compare_gradients(verifier, "unscaled gradient", false);
+    verifier_settle(verifier);
+    fsdp_memory_override(former);
+}
+
+void
 fsdp_verifier_norm(fsdp_verifier_t *verifier, double norm)
 {
     if (off(verifier))

@@ -64,9 +64,10 @@ list_units(fsdp_verifier_t *verifier)
     verifier->unit =
         fsdp_calloc(FSDP_MEM_BASELINE, count * sizeof *verifier->unit);
     for (size_t i = 0; i < count; i++)
-        if (list[i]->fsdp_state != NULL)
+        if (list[i]->fsdp_state != NULL || fsdp1_is_wrapped(list[i]))
             verifier->unit[verifier->num_units++] =
                 (unit_t){.run = list[i],
+                         .is_root = list[i] == model,
                          .name = unit_name(list[i]->name),
                          .verifier = verifier};
     fsdp_free(list);
@@ -125,6 +126,8 @@ fsdp_verifier_create(const fsdp_verify_options_t *options)
     fsdp_verifier_t *verifier =
         fsdp_calloc(FSDP_MEM_BASELINE, sizeof *verifier);
     verifier->options = *options;
+    if (options->fsdp1)
+        verifier->options.averaging = FSDP_PRE_POST;
     if (options->level != FSDP_VERIFY_OFF) {
         list_ranks(verifier);
         list_parameters(verifier);
@@ -162,6 +165,7 @@ fsdp_verifier_destroy(fsdp_verifier_t **verifier)
         fsdp_comm_destroy(&v->comm);
     for (int p = 0; p < v->num_params; p++) {
         fsdp_free(v->param[p].layout);
+        fsdp_free(v->param[p].first);
         fsdp_free(v->param[p].padded_numel);
     }
     fsdp_free(v->unit);

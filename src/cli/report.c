@@ -12,6 +12,12 @@
 static FILE *log_file;
 static const char *log_name;
 
+static int
+world_size(void)
+{
+    return fsdp_comm_size(fsdp_comm_world());
+}
+
 /* ---- the log file ------------------------------------------------------- */
 
 fsdp_status_t
@@ -127,7 +133,7 @@ put_peaks(fsdp_json_writer_t *json, const cli_summary_t *s)
 {
     fsdp_json_key(json, "peak_bytes");
     fsdp_json_open_array(json);
-    for (int r = 0; r < fsdp_comm_size(s->comm); r++) {
+    for (int r = 0; r < world_size(); r++) {
         fsdp_json_open_object(json);
         put_integer(json, "rank", r);
         for (int c = 0; c < FSDP_MEM_COUNT; c++)
@@ -146,7 +152,7 @@ put_collectives(fsdp_json_writer_t *json, const cli_summary_t *s)
     fsdp_json_open_object(json);
     for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
         fsdp_comm_counter_t counter =
-            fsdp_comm_counter(s->comm, (fsdp_collective_t)k);
+            fsdp_mesh_counter(s->mesh, (fsdp_collective_t)k);
         fsdp_json_key(json, fsdp_collective_name((fsdp_collective_t)k));
         fsdp_json_open_object(json);
         put_integer(json, "calls", (int64_t)counter.calls);
@@ -242,7 +248,7 @@ print_memory(const cli_summary_t *s)
     printf("peak bytes of a rank (largest over the ranks):\n");
     for (int c = 0; c < FSDP_MEM_COUNT; c++) {
         int64_t largest = 0;
-        for (int r = 0; r < fsdp_comm_size(s->comm); r++)
+        for (int r = 0; r < world_size(); r++)
             if (s->peaks[r * FSDP_MEM_COUNT + c] > largest)
                 largest = s->peaks[r * FSDP_MEM_COUNT + c];
         printf("    %-22s %14" PRId64 "\n",
@@ -256,7 +262,7 @@ print_collectives(const cli_summary_t *s)
     printf("collectives of rank 0:          calls          bytes sent\n");
     for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
         fsdp_comm_counter_t c =
-            fsdp_comm_counter(s->comm, (fsdp_collective_t)k);
+            fsdp_mesh_counter(s->mesh, (fsdp_collective_t)k);
         if (c.calls > 0)
             printf("    %-22s %10" PRIu64 " %19" PRIu64 "\n",
                    fsdp_collective_name((fsdp_collective_t)k), c.calls,
@@ -286,7 +292,7 @@ cli_report_summary(const cli_summary_t *s)
     if (!cli_speaks())
         return;
     print_memory(s);
-    if (fsdp_comm_size(s->comm) > 1)
+    if (world_size() > 1)
         print_collectives(s);
     printf("held-out loss %.4f nats", s->held_out_loss);
     if (!isnan(s->accuracy))

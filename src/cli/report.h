@@ -19,7 +19,7 @@ typedef struct cli_summary {
     double unigram_entropy;
     bool verifying;
     fsdp_verify_report_t total;
-    fsdp_comm_t *comm;    /**< whose collectives are counted                */
+    const fsdp_mesh_t *mesh; /**< whose collectives are counted             */
     const int64_t *peaks; /**< [W][FSDP_MEM_COUNT], bytes                   */
 } cli_summary_t;
 

@@ -82,7 +82,7 @@ cli_run_summarise(cli_run_t *run, cli_held_out_t held_out)
         .accuracy = held_out.correct,
         .unigram_entropy = fsdp_dataset_unigram_entropy(run->task.data),
         .verifying = run->verifier != NULL,
-        .comm = fsdp_mesh_shard_comm(run->mesh),
+        .mesh = run->mesh,
         .peaks = peaks,
     };
     if (run->verifier != NULL)

@@ -1,0 +1,126 @@
+#!/bin/sh
+# Combinations of features, drawn by a seeded generator: whatever is asked of the
+# sharding at once, no value differs from unsharded training.
+#
+#     make check                               a small draw
+#     make check-combinations N=100 SEED=7     a large one
+#     N=1 SEED=7 FIRST=31 sh tests/cli/combinations.sh     one of them again
+. "${srcdir-.}/tests/cli/run.sh"
+: "${N=6}" "${SEED=1}" "${FIRST=1}"
+
+# One line for each draw: the number of ranks, then the arguments.  Draw i
+# depends on SEED and i alone.
+draws() {
+    awk -v n="$N" -v seed="$SEED" -v first="$FIRST" \
+        -v digits="$digits" -v stories="$stories" '
+    function next_random(below) { # Park and Miller, below 2^31
+        state = (state * 16807) % 2147483647
+        return int(state / 2147483647 * below)
+    }
+    function pick(list,   parts, count) {
+        count = split(list, parts, " ")
+        return parts[next_random(count) + 1]
+    }
+    function say(option, value) { line = line " --" option " " value }
+    function maybe(option, list,   value) { # "-" stands for: not given
+        value = pick(list)
+        if (value == "+")
+            line = line " --" option
+        else if (value != "-")
+            say(option, value)
+        return value
+    }
+    function divisors(number,   d, list) {
+        for (d = 1; d <= number; d++)
+            if (number % d == 0)
+                list = list " " d
+        return list
+    }
+    function model(   kind) {
+        kind = pick("mlp gpt2 llama")
+        if (kind == "mlp")
+            line = line " --model mlp --data " digits " --hidden 24,13"
+        else if (kind == "gpt2")
+            line = line " --model gpt2 --data " stories " --layers 2 --heads 3" \
+                " --width 24 --context 8 --eval-batches 1"
+        else
+            line = line " --model llama --data " stories " --layers 2" \
+                " --heads 6 --kv-heads 2 --width 24 --intermediate-size 24" \
+                " --context 8 --eval-batches 1"
+        if (kind == "gpt2") {
+            maybe("untied", "- +")
+            maybe("dropout", "- 0.1")
+        }
+        return kind
+    }
+    function types(   base) {
+        base = maybe("dtype", "- - - float64")
+        if (maybe("param-dtype", "- - bfloat16 bfloat16 float16 float32") != "-")
+            maybe("output-dtype", "- float32")
+        maybe("reduce-dtype", "- - float32 bfloat16 float64")
+    }
+    function fsdp2(   shards) {
+        shards = ranks
+        if (ranks % 2 == 0 && next_random(2)) {
+            shards = pick(divisors(ranks))
+            say("mesh", ranks / shards "x" shards)
+        }
+        maybe("reshard-after-forward", "- auto true false" divisors(shards))
+        maybe("averaging", "- - premultiply pre-post sum-then-divide")
+        maybe("force-sum", "- - - +")
+        if (24 % shards == 0)
+            maybe("shard-placement", "- largest")
+        maybe("forward-prefetch", "- - 1 2")
+        maybe("backward-prefetch", "- - 1 2")
+        maybe("accumulate", ranks > shards ? "- no-sync deferred" : "- no-sync")
+    }
+    function fsdp1(   shards) {
+        say("api", "fsdp1")
+        if (ranks % 2 == 0 && next_random(2)) {
+            shards = pick(divisors(ranks))
+            say("mesh", ranks / shards "x" shards)
+            say("sharding-strategy", pick("HYBRID_SHARD _HYBRID_SHARD_ZERO2"))
+        } else {
+            say("sharding-strategy", pick("FULL_SHARD SHARD_GRAD_OP NO_SHARD"))
+        }
+        maybe("accumulate", "- no-sync")
+    }
+    function draw(i,   micros, api) {
+        state = (seed * 7919 + i * 104729) % 2147483646 + 1
+        next_random(2); next_random(2)
+        ranks = next_random(8) + 1
+        line = ranks
+        model()
+        micros = pick("1 2 3")
+        say("micro-batch-size", 2)
+        say("batch-size", 2 * ranks * micros)
+        types()
+        api = pick("fsdp2 fsdp2 fsdp2 fsdp1 strategy")
+        if (api == "fsdp2")
+            fsdp2()
+        else if (api == "fsdp1")
+            fsdp1()
+        else
+            say("strategy", pick("ddp zero1 zero2 zero3"))
+        maybe("activation-checkpointing", "- +")
+        maybe("reduce-order", "- tree rank ring")
+        maybe("grad-clip", "- 0.05")
+        if (pick("adamw sgd") == "sgd")
+            line = line " --optimizer sgd --lr 0.05 --momentum 0.9"
+        print line
+    }
+    BEGIN { for (i = first; i < first + n; i++) draw(i) }'
+}
+
+draws >"$tmp/draws"
+count=0
+while read -r n arguments; do
+    fsdp "$n" train $arguments --steps 2 --verify step --log-file "$tmp/log"
+    ends_with 0
+    says '^step  *2/2 .*| 0 of [0-9,]* values differ$'
+    [ "$(member verified)" -gt 1000 ] || complain 'next to nothing was compared'
+    count=$((count + 1))
+done <"$tmp/draws"
+[ $count = "$N" ] || { echo "$count combinations, not $N"; bad=1; }
+echo "$count combinations drawn from seed $SEED"
+exit $bad

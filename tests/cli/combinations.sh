@@ -55,8 +55,7 @@ draws() {
     }
     function types(   base) {
         base = maybe("dtype", "- - - float64")
-        if (maybe("param-dtype", "- - bfloat16 bfloat16 float16 float32") != "-")
-            maybe("output-dtype", "- float32")
+        maybe("param-dtype", "- - bfloat16 bfloat16 float16 float32")
         maybe("reduce-dtype", "- - float32 bfloat16 float64")
     }
     function fsdp2(   shards) {
@@ -65,6 +64,7 @@ draws() {
             shards = pick(divisors(ranks))
             say("mesh", ranks / shards "x" shards)
         }
+        maybe("output-dtype", "- - float32 bfloat16")
         maybe("reshard-after-forward", "- auto true false" divisors(shards))
         maybe("averaging", "- - premultiply pre-post sum-then-divide")
         maybe("force-sum", "- - - +")
@@ -72,7 +72,7 @@ draws() {
             maybe("shard-placement", "- largest")
         maybe("forward-prefetch", "- - 1 2")
         maybe("backward-prefetch", "- - 1 2")
-        maybe("accumulate", ranks > shards ? "- no-sync deferred" : "- no-sync")
+        maybe("gradient-sync", ranks > shards ? "- last last-all-reduce" : "- last")
     }
     function fsdp1(   shards) {
         say("api", "fsdp1")
@@ -83,7 +83,7 @@ draws() {
         } else {
             say("sharding-strategy", pick("FULL_SHARD SHARD_GRAD_OP NO_SHARD"))
         }
-        maybe("accumulate", "- no-sync")
+        maybe("gradient-sync", "- last")
     }
     function draw(i,   micros, api) {
         state = (seed * 7919 + i * 104729) % 2147483646 + 1

@@ -1,6 +1,7 @@
 ## Scripts that run the program.
 TESTS += \
     %D%/bad_input.sh \
+    %D%/combinations.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/llama.sh \
@@ -12,6 +13,7 @@ TESTS += \
     %D%/verified.sh
 EXTRA_DIST += \
     %D%/bad_input.sh \
+    %D%/combinations.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/llama.sh \
@@ -23,3 +25,9 @@ EXTRA_DIST += \
     %D%/shrink.sh \
     %D%/splits.sh \
     %D%/verified.sh
+
+## A large draw of combinations: make check-combinations N=200 SEED=7
+check-combinations: fsdp$(EXEEXT) data/stories.txt
+	$(AM_TESTS_ENVIRONMENT) : "$${N=100}" "$${SEED=2}"; export N SEED; \
+	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/combinations.sh
+.PHONY: check-combinations

@@ -1,0 +1,120 @@
+/* Units and parameters, from the model itself, which has no values. */
+#include <string.h>
+
+#include "cli/plan_sim.h"
+
+static fsdp_module_t *
+create(const plan_config_t *c)
+{
+    switch (c->model) {
+    case PLAN_GPT2:
+        return fsdp_gpt2_create(&c->gpt2);
+    case PLAN_LLAMA:
+        return fsdp_llama_create(&c->llama);
+    default:
+        return fsdp_mlp_create(&c->mlp);
+    }
+}
+
+static int
+count_blocks(const plan_config_t *c)
+{
+    return c->model == PLAN_GPT2    ? (int)c->gpt2.n_layer
+           : c->model == PLAN_LLAMA ? (int)c->llama.num_hidden_layers
+                                    : c->mlp.num_layers;
+}
+
+static fsdp_module_t *
+block(const plan_config_t *c, fsdp_module_t *model, int i)
+{
+    switch (c->model) {
+    case PLAN_GPT2:
+        return fsdp_gpt2_block(model, i);
+    case PLAN_LLAMA:
+        return fsdp_llama_block(model, i);
+    default:
+        return fsdp_mlp_layer(model, i);
+    }
+}
+
+static plan_param_t
+describe(const fsdp_parameter_t *p, int shard)
+{
+    plan_param_t param = {.name = p->name, .ndim = p->ndim, .numel = 1};
+    memcpy(param.shape, p->shape, sizeof param.shape);
+    for (int d = 0; d < p->ndim; d++)
+        param.numel *= (int64_t)p->shape[d];
+    int64_t rows = (int64_t)p->shape[0];
+    int64_t row = rows > 0 ? param.numel / rows : 0;
+    param.chunk = (rows + shard - 1) / shard * row;
+    return param;
+}
+
+/* Those of the module, but for the `num_taken` ones that units below have, which
+ * come in the same order. */
+static void
+fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
+          const fsdp_parameter_t *const *taken, int num_taken)
+{
+    size_t count = fsdp_module_parameters(module, NULL, 0);
+    size_t bytes = (count + 1) * sizeof(fsdp_parameter_t *);
+    fsdp_parameter_t **list = fsdp_alloc(FSDP_MEM_OTHER, bytes);
+    fsdp_module_parameters(module, list, count);
+    unit->name = module->name;
+    unit->order = -1;
+    unit->param =
+        fsdp_calloc(FSDP_MEM_OTHER, (count + 1) * sizeof *unit->param);
+    int next = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (next < num_taken && list[i] == taken[next]) {
+            next++;
+            continue;
+        }
+        plan_param_t *param = &unit->param[unit->num_params++];
+        *param = describe(list[i], sim->config.shard);
+        unit->numel += param->numel;
+        unit->chunk += param->chunk;
+    }
+    fsdp_free(list);
+}
+
+void
+plan_model_open(plan_sim_t *sim)
+{
+    const plan_config_t *c = &sim->config;
+    sim->module = create(c);
+    sim->num_units = 1 + count_blocks(c);
+    sim->unit =
+        fsdp_calloc(FSDP_MEM_OTHER, (size_t)sim->num_units * sizeof *sim->unit);
+    size_t count = fsdp_module_parameters(sim->module, NULL, 0), num_taken = 0;
+    fsdp_parameter_t **taken =
+        fsdp_alloc(FSDP_MEM_OTHER, (count + 1) * sizeof *taken);
+    for (int i = 1; i < sim->num_units; i++) {
+        fsdp_module_t *module = block(c, sim->module, i - 1);
+        fill_unit(sim, &sim->unit[i], module, NULL, 0);
+        num_taken += fsdp_module_parameters(module, taken + num_taken,
+                                            count - num_taken);
+    }
+    sim->unit[0].is_root = true;
+    fill_unit(sim, &sim->unit[0], sim->module,
+              (const fsdp_parameter_t *const *)taken, (int)num_taken);
+    fsdp_free(taken);
+}
+
+void
+plan_model_close(plan_sim_t *sim)
+{
+    for (int i = 0; i < sim->num_units; i++)
+        fsdp_free(sim->unit[i].param);
+    fsdp_free(sim->unit);
+    fsdp_module_destroy(&sim->module);
+}
+
+int64_t
+plan_model_numel(const plan_sim_t *sim)
+{
+    int64_t numel = 0;
+    for (int i = 0; i < sim->num_units; i++)
+        numel += sim->unit[i].numel;
+    return numel;
+}

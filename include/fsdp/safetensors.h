@@ -43,6 +43,9 @@ fsdp_safetensors_find(const fsdp_safetensors_t *file, const char *name);
 /** The value of a key of "__metadata__"; NULL if there is none. */
 const char *fsdp_safetensors_metadata(const fsdp_safetensors_t *file,
                                       const char *key);
+/** Pair i of "__metadata__", in the order of the text; false past the last. */
+bool fsdp_safetensors_metadata_pair(const fsdp_safetensors_t *file, size_t i,
+                                    const char **key, const char **value);
 /** Elements [begin, begin + count) of a tensor, in the file's dtype. */
 fsdp_status_t fsdp_safetensors_read(const fsdp_safetensors_t *file,
                                     const fsdp_safetensors_entry_t *entry,

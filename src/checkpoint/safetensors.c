@@ -154,6 +154,19 @@ fsdp_safetensors_metadata(const fsdp_safetensors_t *file, const char *key)
     return fsdp_json_get_string(fsdp_json_member(all, key));
 }
 
+bool
+fsdp_safetensors_metadata_pair(const fsdp_safetensors_t *file, size_t i,
+                               const char **key, const char **value)
+{
+    fsdp_json_iter_t at =
+        fsdp_json_first(fsdp_json_member(file->header, "__metadata__"));
+    for (; at.key != NULL && i > 0; i--)
+        fsdp_json_next(&at);
+    *key = at.key;
+    *value = at.key != NULL ? fsdp_json_get_string(at.value) : NULL;
+    return at.key != NULL;
+}
+
 fsdp_status_t
 fsdp_safetensors_read(const fsdp_safetensors_t *file,
                       const fsdp_safetensors_entry_t *entry, uint64_t begin,

@@ -61,6 +61,10 @@ typedef struct cli_options {
     const char *model_file, *prompt;
     long tokens;
     double temperature;
+    /* plan and inspect */
+    long ranks; /**< 0: as the mesh, or as were started */
+    bool verbose;
+    const char *memory, *file;
 } cli_options_t;
 
 enum { CLI_GPT2, CLI_LLAMA, CLI_MLP };
@@ -75,7 +79,9 @@ fsdp_dtype_t cli_type(int choice);
 typedef enum cli_command {
     CLI_TRAIN = 1,
     CLI_GENERATE = 2,
-    CLI_DOCTOR = 4
+    CLI_DOCTOR = 4,
+    CLI_PLAN = 8,
+    CLI_INSPECT = 16
 } cli_command_t;
 
 /** Reads the arguments after the command.  Messages are kept for
@@ -89,6 +95,8 @@ void cli_print_command_help(cli_command_t command, FILE *out);
 fsdp_status_t cli_train(const cli_options_t *options);
 fsdp_status_t cli_generate(const cli_options_t *options);
 fsdp_status_t cli_doctor(const cli_options_t *options);
+fsdp_status_t cli_plan(const cli_options_t *options);
+fsdp_status_t cli_inspect(const cli_options_t *options);
 
 /** Is this the rank that speaks? */
 bool cli_speaks(void);

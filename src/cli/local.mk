@@ -1,25 +1,32 @@
 ## src/cli: the program `fsdp`.
 plan_sim = \
-    src/cli/plan_sim.h \
-    src/cli/plan_fsdp1.c \
-    src/cli/plan_fsdp2.c \
-    src/cli/plan_memory.c \
-    src/cli/plan_model.c \
-    src/cli/plan_models.c \
-    src/cli/plan_ops.c \
-    src/cli/plan_step.c \
-    src/cli/plan_tape.c
+    %D%/plan_sim.h \
+    %D%/plan_fsdp1.c \
+    %D%/plan_fsdp2.c \
+    %D%/plan_memory.c \
+    %D%/plan_model.c \
+    %D%/plan_models.c \
+    %D%/plan_ops.c \
+    %D%/plan_step.c \
+    %D%/plan_tape.c
 bin_PROGRAMS += fsdp
 fsdp_SOURCES = \
     %D%/cli.h \
     %D%/common.c \
     %D%/doctor.c \
     %D%/generate.c \
+    %D%/inspect.c %D%/inspect.h \
+    %D%/inspect_draw.c \
+    %D%/inspect_file.c \
     %D%/llama.c %D%/llama.h \
     %D%/main.c \
     %D%/metadata.c %D%/metadata.h \
     %D%/option_table.c %D%/option_table.h \
     %D%/options.c \
+    %D%/plan.c %D%/plan.h \
+    %D%/plan_config.c \
+    %D%/plan_json.c \
+    %D%/plan_print.c \
     $(plan_sim) \
     %D%/report.c %D%/report.h \
     %D%/run.h %D%/run_check.c %D%/run_make.c \

@@ -14,6 +14,8 @@ print_help(FILE *out)
           "  train      train a model on a file, sharded; --verify proves it\n"
           "             equal to unsharded training, bit for bit\n"
           "  generate   write text with a trained model\n"
+          "  plan       count a step before it runs: memory and traffic\n"
+          "  inspect    draw which rank holds what, or list a file's tensors\n"
           "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
           "  help       this text; fsdp COMMAND --help lists the options\n\n"
           "Exit status: 0 all well, 1 the verification failed, 2 bad usage or\n"
@@ -50,6 +52,10 @@ find_command(const char *name)
         return CLI_TRAIN;
     if (strcmp(name, "generate") == 0)
         return CLI_GENERATE;
+    if (strcmp(name, "plan") == 0)
+        return CLI_PLAN;
+    if (strcmp(name, "inspect") == 0)
+        return CLI_INSPECT;
     return strcmp(name, "doctor") == 0 ? CLI_DOCTOR : 0;
 }
 
@@ -116,6 +122,8 @@ run_command(cli_command_t command, const cli_options_t *options,
         return status;
     return command == CLI_TRAIN      ? cli_train(options)
            : command == CLI_GENERATE ? cli_generate(options)
+           : command == CLI_PLAN     ? cli_plan(options)
+           : command == CLI_INSPECT  ? cli_inspect(options)
                                      : cli_doctor(options);
 }
 

@@ -6,7 +6,7 @@
 
 #include "cli/option_table.h"
 
-enum { MAX_OPTIONS = 96 };
+enum { MAX_OPTIONS = 128 };
 
 /* ---- values ------------------------------------------------------------- */
 
@@ -273,6 +273,11 @@ cli_print_command_help(cli_command_t command, FILE *out)
                          "with a trained GPT-2 or Llama.",
         [CLI_DOCTOR] = "doctor [OPTION]...\n\nLooks for what is wrong with the "
                        "machine, MPI or BLIS.",
+        [CLI_PLAN] = "plan [OPTION]...\n\nCounts the memory and the traffic "
+                     "of a run before there is one.",
+        [CLI_INSPECT] = "inspect [OPTION]...\n\nDraws which rows of which "
+                        "parameter each rank holds, or lists what\na "
+                        "safetensors file has.",
     };
     fprintf(out, "usage: [mpirun -n RANKS] fsdp %s\n\n", what[command]);
     for (int i = 0; i < cli_option_count; i++) {

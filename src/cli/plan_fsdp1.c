@@ -303,7 +303,8 @@ pre_backward(plan_sim_t *sim, plan_unit_t *unit)
     if (unit->needs_pre_backward && !unit->prefetched)
         unshard(sim, unit);
     unit->needs_pre_backward = false;
-    prefetch(sim, unit);
+    if (sim->config.backward_policy == FSDP_BACKWARD_PRE)
+        prefetch(sim, unit);
     unit->ran_pre_backward = true;
 }
 
@@ -331,6 +332,8 @@ post_backward(plan_sim_t *sim, plan_unit_t *unit)
     int64_t bytes = data_bytes(sim, unit->flat);
     take_grads(sim, unit);
     reshard(sim, unit, should_free(sim));
+    if (sim->config.backward_policy == FSDP_BACKWARD_POST)
+        prefetch(sim, unit);
     plan_sum_add(sim, &unit->flat_grad, FSDP_MEM_UNSHARDED_GRAD, bytes);
     if (!sim->reduces)
         return;

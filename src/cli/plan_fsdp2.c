@@ -136,6 +136,17 @@ reshard(plan_sim_t *sim, plan_unit_t *unit)
 
 /* ---- forward ------------------------------------------------------------- */
 
+/* By default the backward looks one unit ahead; a list of the next or last `n`
+ * may take its place, or help the forward. */
+static void
+prefetch_list(plan_sim_t *sim, const plan_unit_t *unit, long n, int step)
+{
+    long i = unit->is_root && step < 0 ? sim->num_units : unit - sim->unit;
+    for (long k = 1; k <= n; k++)
+        if (i + k * step >= 1 && i + k * step < sim->num_units)
+            unshard(sim, &sim->unit[i + k * step]);
+}
+
 static plan_tensor_t *
 pre_forward(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *input)
 {
@@ -143,6 +154,7 @@ pre_forward(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *input)
     unit->training = FSDP_STATE_FORWARD;
     unshard(sim, unit);
     wait_for_unshard(sim, unit);
+    prefetch_list(sim, unit, sim->config.forward_prefetch, 1);
     return unit->num_params > 0 ? plan_after_grads(sim, input, unit) : input;
 }
 
@@ -285,12 +297,16 @@ prefetch(plan_sim_t *sim, plan_unit_t *unit)
 static void
 pre_backward(plan_sim_t *sim, plan_unit_t *unit)
 {
-    if (unit->num_params == 0 || unit->training == FSDP_STATE_PRE_BACKWARD)
-        return;
-    unit->training = FSDP_STATE_PRE_BACKWARD;
-    unshard(sim, unit);
-    wait_for_unshard(sim, unit);
-    prefetch(sim, unit);
+    bool last = unit == &sim->unit[1]; /* nothing before it: no list */
+    long n = last ? 0 : sim->config.backward_prefetch;
+    if (unit->num_params > 0 && unit->training != FSDP_STATE_PRE_BACKWARD) {
+        unit->training = FSDP_STATE_PRE_BACKWARD;
+        unshard(sim, unit);
+        wait_for_unshard(sim, unit);
+        if (n <= 0)
+            prefetch(sim, unit);
+    }
+    prefetch_list(sim, unit, n, -1);
 }
 
 /* The gradient of this backward, in the reduce type, joins those before. */

@@ -38,13 +38,17 @@ block(const plan_config_t *c, fsdp_module_t *model, int i)
 }
 
 static plan_param_t
-describe(const fsdp_parameter_t *p, int shard)
+describe(const fsdp_parameter_t *p, int shard, bool largest)
 {
     plan_param_t param = {.name = p->name, .ndim = p->ndim, .numel = 1};
     memcpy(param.shape, p->shape, sizeof param.shape);
     for (int d = 0; d < p->ndim; d++)
         param.numel *= (int64_t)p->shape[d];
-    int64_t rows = (int64_t)p->shape[0];
+    for (int d = 1; d < p->ndim && largest; d++)
+        if (p->shape[d] > p->shape[param.dim] &&
+            p->shape[d] % (size_t)shard == 0)
+            param.dim = d;
+    int64_t rows = (int64_t)p->shape[param.dim];
     int64_t row = rows > 0 ? param.numel / rows : 0;
     param.chunk = (rows + shard - 1) / shard * row;
     return param;
@@ -71,7 +75,7 @@ fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
             continue;
         }
         plan_param_t *param = &unit->param[unit->num_params++];
-        *param = describe(list[i], sim->config.shard);
+        *param = describe(list[i], sim->config.shard, sim->config.largest);
         unit->numel += param->numel;
         unit->chunk += param->chunk;
     }

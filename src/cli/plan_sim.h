@@ -70,6 +70,9 @@ typedef struct plan_config {
     plan_accumulation_t accumulation;
     fsdp_reduce_order_t order;
     bool checkpoint, offload;
+    bool largest; /**< cut along the largest dim that can be, not the first */
+    long forward_prefetch, backward_prefetch; /**< units; -1: the default   */
+    fsdp_backward_prefetch_t backward_policy; /**< FSDP1 */
     int optimizer_states; /**< tensors beside each parameter */
 } plan_config_t;
 
@@ -105,6 +108,7 @@ typedef struct plan_param {
     const char *name; /**< borrowed from the module */
     int ndim;
     size_t shape[FSDP_MAX_DIMS];
+    int dim;              /**< that is cut */
     int64_t numel, chunk; /**< chunk: c, padded */
     /* the whole gradient: of this backward's uses, and complete */
     int awaited;

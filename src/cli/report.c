@@ -139,7 +139,8 @@ put_peaks(fsdp_json_writer_t *json, const cli_summary_t *s)
         for (int c = 0; c < FSDP_MEM_COUNT; c++)
             put_integer(json,
                         fsdp_memory_category_name((fsdp_memory_category_t)c),
-                        s->peaks[r * FSDP_MEM_COUNT + c]);
+                        s->peaks[r * CLI_PEAKS + c]);
+        put_integer(json, "sum", s->peaks[r * CLI_PEAKS + CLI_PEAK_OF_SUM]);
         fsdp_json_close_object(json);
     }
     fsdp_json_close_array(json);
@@ -249,8 +250,8 @@ print_memory(const cli_summary_t *s)
     for (int c = 0; c < FSDP_MEM_COUNT; c++) {
         int64_t largest = 0;
         for (int r = 0; r < world_size(); r++)
-            if (s->peaks[r * FSDP_MEM_COUNT + c] > largest)
-                largest = s->peaks[r * FSDP_MEM_COUNT + c];
+            if (s->peaks[r * CLI_PEAKS + c] > largest)
+                largest = s->peaks[r * CLI_PEAKS + c];
         printf("    %-22s %14" PRId64 "\n",
                fsdp_memory_category_name((fsdp_memory_category_t)c), largest);
     }

@@ -12,6 +12,9 @@ typedef struct cli_step {
     fsdp_verify_report_t report; /**< of this step */
 } cli_step_t;
 
+/** Peaks of a rank: of each category of memory, and of their sum. */
+enum { CLI_PEAK_OF_SUM = FSDP_MEM_COUNT, CLI_PEAKS };
+
 /** The end of a run. */
 typedef struct cli_summary {
     long steps;
@@ -20,7 +23,7 @@ typedef struct cli_summary {
     bool verifying;
     fsdp_verify_report_t total;
     const fsdp_mesh_t *mesh; /**< whose collectives are counted             */
-    const int64_t *peaks; /**< [W][FSDP_MEM_COUNT], bytes                   */
+    const int64_t *peaks; /**< [W][CLI_PEAKS], bytes                        */
 } cli_summary_t;
 
 /** Opens the log file on the speaking rank (NULL path: none).  The other ranks

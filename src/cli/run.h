@@ -32,6 +32,8 @@ typedef struct cli_run {
 
 /** Not collective, but the same on all ranks unless it says otherwise. */
 fsdp_status_t cli_run_check(const cli_options_t *options, int size);
+/** The mesh and the strategy alone. */
+fsdp_status_t cli_run_check_mesh(const cli_options_t *options, int size);
 /** Can the speaking rank write --save's file? */
 fsdp_status_t cli_run_check_save(const char *path);
 

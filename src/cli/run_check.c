@@ -91,8 +91,8 @@ is_hybrid(const cli_options_t *o)
         (fsdp_sharding_strategy_t)o->sharding_strategy);
 }
 
-static fsdp_status_t
-check_mesh(const cli_options_t *o, int size)
+fsdp_status_t
+cli_run_check_mesh(const cli_options_t *o, int size)
 {
     int replicas, shards;
     fsdp_status_t status = cli_mesh_shape(o, size, &replicas, &shards);
@@ -164,7 +164,7 @@ cli_run_check(const cli_options_t *o, int size)
         if (status != FSDP_OK)
             return status;
     }
-    fsdp_status_t status = check_mesh(o, size);
+    fsdp_status_t status = cli_run_check_mesh(o, size);
     if (status == FSDP_OK)
         status = check_divide(o);
     if (status == FSDP_OK)

@@ -69,13 +69,14 @@ cli_run_say_what_begins(const cli_run_t *run)
 void
 cli_run_summarise(cli_run_t *run, cli_held_out_t held_out)
 {
-    int64_t mine[FSDP_MEM_COUNT];
+    int64_t mine[CLI_PEAKS];
     for (int c = 0; c < FSDP_MEM_COUNT; c++)
         mine[c] = (int64_t)fsdp_memory_peak_bytes((fsdp_memory_category_t)c);
+    mine[CLI_PEAK_OF_SUM] = (int64_t)fsdp_memory_peak_bytes_all();
     int64_t *peaks =
         fsdp_alloc(FSDP_MEM_OTHER, (size_t)run->size * sizeof mine);
     fsdp_all_gather(run->comm, "peak bytes", FSDP_INT64, mine, peaks,
-                    FSDP_MEM_COUNT);
+                    CLI_PEAKS);
     cli_summary_t summary = {
         .steps = run->o->steps,
         .held_out_loss = held_out.loss,

@@ -53,9 +53,9 @@ settle_text(cli_task_t *task)
     fsdp_status_t status = o->model == CLI_LLAMA
                                ? cli_llama_settle(o, task->dtype, &task->llama)
                                : settle_gpt2(task);
-    return status == FSDP_OK ? fsdp_dataset_open_text(
-                                   o->data, (size_t)o->context, &task->data)
-                             : status;
+    if (status != FSDP_OK || o->data == NULL)
+        return status;
+    return fsdp_dataset_open_text(o->data, (size_t)o->context, &task->data);
 }
 
 /* "64,32" between the features and the classes of the data. */
@@ -96,15 +96,29 @@ settle_mlp(cli_task_t *task)
 }
 
 fsdp_status_t
-cli_task_open(cli_task_t *task, const cli_options_t *options)
+cli_task_open_shape(cli_task_t *task, const cli_options_t *options)
 {
     *task = (cli_task_t){.options = options,
                          .dtype = options->dtype == 1 ? FSDP_FP64 : FSDP_FP32};
+    if (options->model != CLI_MLP)
+        return settle_text(task);
+    if (options->data == NULL)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--data FILE is needed: a perceptron has as many "
+                          "inputs as the table has columns, and as many "
+                          "outputs as it has classes");
+    return settle_mlp(task);
+}
+
+fsdp_status_t
+cli_task_open(cli_task_t *task, const cli_options_t *options)
+{
+    *task = (cli_task_t){.options = options};
     if (options->data == NULL)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--data FILE is needed: a text for gpt2 or llama, "
                           "a CSV file for mlp");
-    return options->model == CLI_MLP ? settle_mlp(task) : settle_text(task);
+    return cli_task_open_shape(task, options);
 }
 
 void

@@ -18,6 +18,9 @@ typedef struct cli_task {
 
 /** Opens the data and settles the model's shape. */
 fsdp_status_t cli_task_open(cli_task_t *task, const cli_options_t *options);
+/** The same, where a text may be missing: then there is no data. */
+fsdp_status_t cli_task_open_shape(cli_task_t *task,
+                                  const cli_options_t *options);
 void cli_task_close(cli_task_t *task);
 
 /** A model without values; --init is not looked at. */

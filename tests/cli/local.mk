@@ -6,6 +6,7 @@ TESTS += \
     %D%/learn.sh \
     %D%/llama.sh \
     %D%/log.sh \
+    %D%/plan.sh \
     %D%/program.sh \
     %D%/save.sh \
     %D%/shrink.sh \
@@ -19,6 +20,7 @@ EXTRA_DIST += \
     %D%/llama.sh \
     %D%/log.sh \
     %D%/offload-large.sh \
+    %D%/plan.sh \
     %D%/program.sh \
     %D%/run.sh \
     %D%/save.sh \

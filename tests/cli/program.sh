@@ -26,7 +26,7 @@ ends_with 0
 says --reshard-after-forward --micro-batch-size --log-file
 
 # Every option that the program knows is in the manual.
-for command in train generate doctor; do
+for command in train generate doctor plan inspect; do
     fsdp 1 $command --help
     sed -n 's/^  --\([a-z0-9-]*\) .*/\1/p' "$tmp/out" >"$tmp/options"
     [ -s "$tmp/options" ] || complain 'no options'

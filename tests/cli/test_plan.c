@@ -301,6 +301,8 @@ base_config(plan_model_kind_t model)
                        .replicas = 1,
                        .rank = fsdp_comm_rank(fsdp_comm_world()),
                        .reshard = FSDP_RESHARD_AUTO,
+                       .forward_prefetch = -1,
+                       .backward_prefetch = -1,
                        .optimizer_states = 2};
     c.gpt2 = fsdp_gpt2_config_default();
     c.gpt2.n_layer = 3;

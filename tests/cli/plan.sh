@@ -106,6 +106,7 @@ compare 2 $gpt2 $batch --api fsdp1 --sharding-strategy SHARD_GRAD_OP \
     --gradient-sync last --backward-prefetch-policy BACKWARD_POST
 compare 4 $gpt2 $batch --api fsdp1 --sharding-strategy HYBRID_SHARD \
     --mesh 2x2 --param-dtype bfloat16 --backward-prefetch-policy NONE
+compare 2 $gpt2 $batch --offload "$tmp" --optimizer adamw
 for strategy in ddp zero1 zero2 zero3; do
     compare 3 $gpt2 $batch --strategy $strategy
 done

@@ -33,5 +33,6 @@ check-combinations: fsdp$(EXEEXT) data/stories.txt
 	$(AM_TESTS_ENVIRONMENT) : "$${N=100}" "$${SEED=2}"; export N SEED; \
 	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/combinations.sh
 .PHONY: check-combinations
+
 suites += %D%/test_plan
 %C%_test_plan_SOURCES = %D%/test_plan.c $(plan_sim)

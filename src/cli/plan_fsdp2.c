@@ -45,11 +45,22 @@ reshards(const plan_sim_t *sim, const plan_unit_t *unit)
     return k != FSDP_RESHARD_FALSE && k != 1;
 }
 
+/* With --offload each unit's ranks first tell each other whether they could make
+ * their files: a status, the length of a message, its hash. */
+static void
+agree_on_files(plan_sim_t *sim)
+{
+    int64_t verdict = 3 * sizeof(int64_t);
+    if (sim->config.offload)
+        plan_call(sim, FSDP_ALL_GATHER, verdict * (sim->config.shard - 1));
+}
+
 static void
 open_units(plan_sim_t *sim)
 {
     for (int i = 0; i < sim->num_units; i++) {
         plan_unit_t *unit = &sim->unit[i];
+        agree_on_files(sim);
         unit->groups = groups_of(sim);
         unit->reshard_after_forward = reshards(sim, unit);
         for (int p = 0; p < unit->num_params; p++) {

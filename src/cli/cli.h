@@ -57,6 +57,9 @@ typedef struct cli_options {
     int ledger; /**< 0: by --verify; else 1 + fsdp_ledger_mode_t */
     /* files */
     const char *save, *init, *log_file;
+    const char *checkpoint_dir;
+    long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
+    bool resume;
     /* generate */
     const char *model_file, *prompt;
     long tokens;

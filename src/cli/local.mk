@@ -29,7 +29,7 @@ fsdp_SOURCES = \
     %D%/plan_print.c \
     $(plan_sim) \
     %D%/report.c %D%/report.h \
-    %D%/run.h %D%/run_check.c %D%/run_make.c \
+    %D%/run.h %D%/run_check.c %D%/run_checkpoint.c %D%/run_make.c \
     %D%/run_report.c %D%/run_step.c \
     %D%/shard.c %D%/shard1.c \
     %D%/task.c %D%/task.h \

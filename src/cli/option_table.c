@@ -173,6 +173,16 @@ const cli_option_spec_t cli_option_table[] = {
      "all parameters as safetensors, at the end", CLI_NEEDS_NOTHING},
     {"init", CLI_TEXT, AT(init), 0, 0, "FILE", CLI_TRAIN,
      "start from the parameters in a safetensors file", CLI_NEEDS_NOTHING},
+    {"checkpoint-dir", CLI_TEXT, AT(checkpoint_dir), 0, 0, "FOLDER", CLI_TRAIN,
+     "write checkpoints here, one at the end; each rank its own part",
+     CLI_NEEDS_NOTHING},
+    {"checkpoint-every", CLI_COUNT, AT(checkpoint_every), 1, BIG, "N",
+     CLI_TRAIN, "and after each N steps", CLI_NEEDS_NOTHING},
+    {"checkpoint-keep", CLI_COUNT, AT(checkpoint_keep), 0, 1e6, "N", CLI_TRAIN,
+     "remove all but the newest N; 0: none (3)", CLI_NEEDS_NOTHING},
+    {"resume", CLI_FLAG, AT(resume), 0, 0, NULL, CLI_TRAIN,
+     "go on from the newest checkpoint, on any number of ranks",
+     CLI_NEEDS_NOTHING},
     {"log-file", CLI_TEXT, AT(log_file), 0, 0, "FILE", CLI_TRAIN | CLI_PLAN,
      "a JSON object a line", CLI_NEEDS_NOTHING},
     /* fsdp generate */
@@ -229,6 +239,7 @@ cli_options_default(void)
         .loss_scale = 65536,
         .loss_scale_interval = 2000,
         .steps = 100,
+        .checkpoint_keep = 3,
         .lr = 1e-3,
         .min_lr = -1,       /* constant */
         .weight_decay = -1, /* the optimizer's own */

@@ -3,6 +3,7 @@
  *  run_check.c   what was asked for, before anything is made
  *  run_make.c    mesh, model, optimizer, verification
  *  run_step.c    one step
+ *  run_checkpoint.c  going on later
  *  run_report.c  held-out data, what is said before and after
  */
 #ifndef FSDP_CLI_RUN_H
@@ -21,6 +22,7 @@ typedef struct cli_run {
     fsdp_optimizer_t *optimizer;
     fsdp_verifier_t *verifier; /* NULL: not verifying */
     fsdp_schedule_t schedule;
+    long first_step; /* 1, or the one after the checkpoint's */
     int rank, size;
     int replicas, shards;
     int micros;    /* micro-batches of this rank in a step, m */
@@ -43,6 +45,14 @@ void cli_run_close(cli_run_t *run);
 
 /** One step; fills the result.  Collective. */
 void cli_run_step(cli_run_t *run, cli_step_t *step);
+
+/** --checkpoint-dir and --resume: is what was asked for possible? */
+fsdp_status_t cli_run_check_checkpoint(const cli_options_t *options);
+/** Goes on from the newest checkpoint, if that was asked for and there is one.
+ *  Collective. */
+fsdp_status_t cli_run_resume(cli_run_t *run);
+/** Writes one after this step, if it is time.  Collective. */
+fsdp_status_t cli_run_checkpoint(cli_run_t *run, long step);
 
 /** Held-out figures over all ranks.  Collective. */
 cli_held_out_t cli_run_evaluate(cli_run_t *run);

@@ -169,5 +169,7 @@ cli_run_check(const cli_options_t *o, int size)
         status = check_divide(o);
     if (status == FSDP_OK)
         status = check_types(o);
+    if (status == FSDP_OK)
+        status = cli_run_check_checkpoint(o);
     return status == FSDP_OK ? check_batch(o, size) : status;
 }

@@ -134,6 +134,8 @@ cli_run_open(cli_run_t *run)
     if (status == FSDP_OK)
         status = make_scaler(run);
     if (status == FSDP_OK)
+        status = cli_run_resume(run);
+    if (status == FSDP_OK)
         make_verifier(run);
     if (run->task.failed)
         status = FSDP_ERR_INPUT;

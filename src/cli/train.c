@@ -21,7 +21,7 @@ train_all(cli_run_t *run)
     cli_held_out_t held_out = {0};
     bool wrong = false;
     cli_run_say_what_begins(run);
-    for (long step = 1; step <= o->steps; step++) {
+    for (long step = run->first_step; step <= o->steps; step++) {
         cli_step_t s = {.step = step,
                         .steps = o->steps,
                         .verifying = run->verifier != NULL};
@@ -33,6 +33,9 @@ train_all(cli_run_t *run)
                               "step %ld: the loss is %g; lower --lr, or give "
                               "--grad-clip or --warmup-steps",
                               step, s.loss);
+        fsdp_status_t status = cli_run_checkpoint(run, step);
+        if (status != FSDP_OK)
+            return status;
         bool last = step == o->steps;
         if (last || (o->eval_every > 0 && step % o->eval_every == 0)) {
             held_out = cli_run_evaluate(run);

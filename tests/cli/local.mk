@@ -8,6 +8,7 @@ TESTS += \
     %D%/log.sh \
     %D%/plan.sh \
     %D%/program.sh \
+    %D%/resume.sh \
     %D%/save.sh \
     %D%/shrink.sh \
     %D%/splits.sh \
@@ -22,6 +23,7 @@ EXTRA_DIST += \
     %D%/offload-large.sh \
     %D%/plan.sh \
     %D%/program.sh \
+    %D%/resume.sh \
     %D%/run.sh \
     %D%/save.sh \
     %D%/shrink.sh \

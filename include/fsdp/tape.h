@@ -128,6 +128,10 @@ const fsdp_tensor_t *fsdp_node_grad_output(fsdp_node_t *node, int i);
 /** Hands over (and owns) a gradient of input i, of its shape; several are
  *  added up.  Call it only where fsdp_node_needs_grad(). */
 void fsdp_node_set_grad_input(fsdp_node_t *node, int i, fsdp_tensor_t *grad);
+/** The gradient of output 0 in input i's shape, for operators that pass it on: a
+ *  view, for fsdp_node_set_grad_input().  Does not look at the input, which a
+ *  checkpoint may not have kept. */
+fsdp_tensor_t *fsdp_node_view_grad_output(fsdp_node_t *node, int i);
 /** A tensor of input i's shape for its gradient, contents undefined. */
 fsdp_tensor_t *fsdp_node_new_grad_input(fsdp_node_t *node, int i);
 

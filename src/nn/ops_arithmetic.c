@@ -7,10 +7,7 @@
 static void
 pass_grad(fsdp_node_t *node, int i)
 {
-    const fsdp_tensor_t *dy = fsdp_node_grad_output(node, 0);
-    const fsdp_tensor_t *x = fsdp_node_input(node, i);
-    fsdp_node_set_grad_input(node, i,
-                             fsdp_tensor_view(dy, 0, x->ndim, x->shape));
+    fsdp_node_set_grad_input(node, i, fsdp_node_view_grad_output(node, i));
 }
 
 /* ---- add ---------------------------------------------------------------- */

@@ -220,6 +220,13 @@ fsdp_node_grad_output(fsdp_node_t *node, int i)
 }
 
 fsdp_tensor_t *
+fsdp_node_view_grad_output(fsdp_node_t *node, int i)
+{
+    const fsdp_tensor_t *input = node->inputs.tensor[i];
+    return fsdp_tensor_view(node->grad[0], 0, input->ndim, input->shape);
+}
+
+fsdp_tensor_t *
 fsdp_node_new_grad_input(fsdp_node_t *node, int i)
 {
     const fsdp_tensor_t *input = node->inputs.tensor[i];

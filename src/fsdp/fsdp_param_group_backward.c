@@ -61,13 +61,18 @@ fsdp_param_group_pre_backward(fsdp_param_group_t *group, bool default_prefetch)
 }
 
 /* The whole gradient of a parameter: of this backward, or with those of the ones
- * before that did not reduce.  False: there is none. */
+ * before that did not reduce.  False: there is none, or not all of it: of a
+ * module that ran twice the first post-backward comes too early.  (PyTorch
+ * reduces then what the backwards before have left, and the rest by itself: one
+ * rounding more.) */
 static bool
 whole_grad(const fsdp_param_group_t *group, fsdp_param_t *param,
            fsdp_unsharded_grad_t *grad)
 {
     fsdp_parameter_t *parameter = param->parameter;
     *grad = (fsdp_unsharded_grad_t){.param = param};
+    if (parameter->awaited_uses > 0)
+        return false;
     if (param->unsharded_accumulated_grad.count > 0) {
         grad->dtype = fsdp_param_reduce_dtype(param);
         grad->data =

@@ -168,10 +168,12 @@ fsdp_parameter_init_range(const fsdp_parameter_t *parameter, size_t begin,
         }
         return;
     }
+    /* Integers too: a frozen parameter may be one. */
     double value = parameter->init == FSDP_INIT_ONES ? 1.0 : 0.0;
+    fsdp_tensor_t *range = fsdp_tensor_borrow(parameter->dtype, 1, &count, out);
     for (size_t i = 0; i < count; i++)
-        fsdp_convert(FSDP_FP64, &value, parameter->dtype,
-                     (char *)out + i * size, 1);
+        fsdp_tensor_set(range, i, value);
+    fsdp_tensor_destroy(&range);
 }
 
 fsdp_tensor_t *

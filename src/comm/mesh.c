@@ -24,6 +24,26 @@ struct fsdp_mesh {
 
 /* ---- making one --------------------------------------------------------- */
 
+/* Dimensions are asked for by name, so each needs one of its own. */
+static fsdp_status_t
+check_names(int ndim, const char *const *name)
+{
+    for (int d = 0; d < ndim; d++) {
+        if (name == NULL || name[d] == NULL || name[d][0] == '\0')
+            return fsdp_error(FSDP_ERR_USAGE,
+                              "dimension %d of the mesh has no name; name all "
+                              "%d",
+                              d, ndim);
+        for (int e = 0; e < d; e++)
+            if (strcmp(name[d], name[e]) == 0)
+                return fsdp_error(FSDP_ERR_USAGE,
+                                  "two dimensions of the mesh are called "
+                                  "\"%s\"",
+                                  name[d]);
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status_t
 check_shape(int ndim, const int *size, const char *const *name)
 {
@@ -32,6 +52,9 @@ check_shape(int ndim, const int *size, const char *const *name)
         return fsdp_error(FSDP_ERR_USAGE,
                           "a mesh of %d dimensions; 1 to %d are possible", ndim,
                           FSDP_MESH_MAX_DIMS);
+    fsdp_status_t status = check_names(ndim, name);
+    if (status != FSDP_OK)
+        return status;
     for (int d = 0; d < ndim; d++) {
         if (size[d] < 1)
             return fsdp_error(FSDP_ERR_USAGE,

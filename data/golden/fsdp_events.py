@@ -45,7 +45,9 @@ class Recorder:
         self.log, self.group = [], []
         group = _fsdp_param_group.FSDPParamGroup
         self.patch(group, "unshard", before=lambda g: (
-            g._all_gather_result is None and not g.is_unsharded) and "unshard")
+            g._all_gather_result is None and not g.is_unsharded
+            and (g.unshard_in_backward
+                 or g._training_state.name != "PRE_BACKWARD")) and "unshard")
         self.patch(group, "wait_for_unshard", before=lambda g: (
             g._all_gather_result is not None) and "wait_for_unshard")
         self.patch(group, "reshard", changed=lambda g: g._sharded_state)
@@ -58,6 +60,7 @@ class Recorder:
                    before=lambda state: "final_callback")
         self.patch_collective("all_gather_single", "all_gather", 1)
         self.patch_collective("reduce_scatter_single", "reduce_scatter", 1)
+        self.patch_collective("all_reduce", "all_reduce", 0)
 
     def add(self, what, target):
         if what:
@@ -88,7 +91,8 @@ class Recorder:
         def wrapper(*args, **kwargs):
             tensor = kwargs.get("input")
             tensor = args[position] if tensor is None else tensor
-            self.log.append([what, self.group[-1], tensor.numel()])
+            if self.group:  # not the comparison's own
+                self.log.append([what, self.group[-1], tensor.numel()])
             return original(*args, **kwargs)
 
         setattr(dist, function, wrapper)
@@ -217,6 +221,37 @@ def step_accumulate(model, x, mark, sync=True, keep=False):
         mark(f"backward {i}")
 
 
+def step_deferred_all_reduce(model, x, mark):
+    for i in range(2):
+        if isinstance(model, dist.fsdp.FSDPModule):
+            model.set_requires_all_reduce(i == 1)
+        loss = loss_of(model(x[3 * i:3 * i + 3]))
+        mark(f"forward {i}")
+        loss.backward()
+        mark(f"backward {i}")
+
+
+def step_unshard_by_hand(model, x, mark):
+    """All layers gathered at once before the forward."""
+    if isinstance(model, dist.fsdp.FSDPModule):
+        handles = [layer.unshard(async_op=True) for layer in model.layers]
+        mark("unshard")
+        for handle in handles:
+            handle.wait()
+        mark("wait")
+    step_plain(model, x, mark)
+
+
+def step_not_last(model, x, mark):
+    for i in range(2):
+        if isinstance(model, dist.fsdp.FSDPModule):
+            model.set_is_last_backward(i == 1)
+        loss = loss_of(model(x[3 * i:3 * i + 3]))
+        mark(f"forward {i}")
+        loss.backward()
+        mark(f"backward {i}")
+
+
 def step_no_sync(model, x, mark):
     step_accumulate(model, x, mark, sync=False)
 
@@ -240,16 +275,62 @@ CHECKPOINT_AROUND = "each layer, checkpointed afterwards, then the root"
 BLOCKS = "each block's linear layers, then the blocks, then the root"
 CHECKPOINT_BLOCKS = ("each block's linear layers, then the checkpointed blocks,"
                      " then the root")
-POLICIES = {"auto": None, "false": False, "true": True}
+POLICIES = {"auto": None, "false": False, "true": True, "2": 2}
+
+
+# Settings of a sharded model, made before its first forward.
+
+
+def prefetch_next(count, backward):
+    """Each layer lists the `count` layers that are needed after it."""
+    def setup(model):
+        layers = list(model.layers)
+        if backward:
+            layers.reverse()
+        for i, layer in enumerate(layers):
+            ahead = layers[i + 1:i + 1 + count]
+            if backward:
+                layer.set_modules_to_backward_prefetch(ahead)
+            else:
+                layer.set_modules_to_forward_prefetch(ahead)
+    return setup
+
+
+def prefetch_wrong(model):
+    """Each layer lists one that has run already."""
+    for i, layer in enumerate(model.layers):
+        if i > 0:
+            layer.set_modules_to_forward_prefetch([model.layers[i - 1]])
+        if i + 1 < len(model.layers):
+            layer.set_modules_to_backward_prefetch([model.layers[i + 1]])
+
+
+def prefetch_from_root(model):
+    model.set_modules_to_forward_prefetch(list(model.layers)[:2])
+    model.set_modules_to_backward_prefetch(list(model.layers)[:0:-1])
+
+
+def no_unshard_in_backward(model):
+    model.layers[0].set_unshard_in_backward(False)
 
 
 def scenarios(world_size):
-    """(name, model maker, how to shard, reshard_after_forward, step)."""
+    """(name, model maker, how to shard, reshard_after_forward, step, what to
+    set)."""
     each = "each layer, then the root"
     if world_size == 1:
-        return [("one_rank", Net, each, "auto", step_plain)]
+        return [("one_rank", Net, each, "auto", step_plain, None)]
     if world_size == 3:
-        return [("three_ranks", Net, each, "auto", step_plain)]
+        return [("three_ranks", Net, each, "auto", step_plain, None)]
+    if world_size == 4:
+        return [(name, Net, each, policy, step, None)
+                for name, policy, step in (
+                    ("groups_of_two", "2", step_plain),
+                    ("hsdp_auto", "auto", step_plain),
+                    ("hsdp_false", "false", step_plain),
+                    ("hsdp_accumulate_no_sync", "auto", step_no_sync),
+                    ("hsdp_accumulate_deferred", "auto",
+                     step_deferred_all_reduce))]
     found = []
     for policy in POLICIES:
         for name, stem, head in (("mlp", False, False),
@@ -294,7 +375,31 @@ def scenarios(world_size):
                 ("blocks", BlockNet, BLOCKS),
                 ("checkpoint_blocks", BlockNet, CHECKPOINT_BLOCKS)):
             found.append((f"{name}_{policy}", make, shard, policy, step_plain))
-    return found
+    some = lambda: Net(order=(0, 2))  # noqa: E731
+    pairs = "[layer 0, layer 1], layer 2, then the root"
+    for policy in ("auto", "false"):
+        found += [(f"{name}_{policy}", make, shard, policy, step, setup)
+                  for name, make, shard, step, setup in (
+            ("forward_prefetch_1", Net, each, step_plain,
+             prefetch_next(1, False)),
+            ("forward_prefetch_2", Net, each, step_plain,
+             prefetch_next(2, False)),
+            ("backward_prefetch_1", Net, each, step_plain,
+             prefetch_next(1, True)),
+            ("backward_prefetch_2", Net, each, step_plain,
+             prefetch_next(2, True)),
+            ("prefetch_wrong", Net, each, step_plain, prefetch_wrong),
+            ("prefetch_from_root", Net, each, step_plain,
+             prefetch_from_root),
+            ("list_some_run", some, pairs, step_plain, None),
+            ("unshard_by_hand", Net, each, step_unshard_by_hand, None),
+            ("not_last_backward", Net, each, step_not_last, None))]
+    head = lambda: Net(False, True)  # noqa: E731
+    found.append(("no_unshard_in_backward", head, each, "auto", step_plain,
+                  no_unshard_in_backward))
+    found.append(("backward_prefetch_checkpoint", Net, CHECKPOINT_INSIDE,
+                  "auto", step_plain, prefetch_next(1, True)))
+    return [s if len(s) == 6 else (*s, None) for s in found]
 
 
 def shard_model(model, how, mesh, policy):
@@ -360,13 +465,19 @@ def phase_record(name, log):
 
 
 def run_scenario(scenario, recorder, mesh, rank, dtype):
-    name, make, how, policy, step = scenario
+    name, make, how, policy, step, setup = scenario
     world_size = mesh.size()
+    if world_size == 4 and not name.startswith("hsdp"):
+        mesh = dist.device_mesh.init_device_mesh("cpu", (4,))
     torch.manual_seed(0)
     model = make().to(dtype)
     ref = copy.deepcopy(model)
     shard_model(model, how, mesh, policy)
+    if setup:
+        setup(model)
     seen = []
+    if name.startswith("unshard_by_hand"):  # names are known from then on
+        step_plain(model, model.batch(dtype), lambda phase: None)
     for i in range(2):
         torch.manual_seed(100 * i + rank)
         x, phases = model.batch(dtype), []
@@ -397,6 +508,9 @@ def event_worker(rank, world_size, folder):
         "gloo", init_method=f"file://{folder}/rendezvous{world_size}",
         rank=rank, world_size=world_size)
     mesh = init_device_mesh("cpu", (world_size,))
+    if world_size == 4:
+        mesh = init_device_mesh("cpu", (2, 2),
+                                mesh_dim_names=("replicate", "shard"))
     recorder, found = Recorder(), []
     for scenario in scenarios(world_size):
         results = [run_scenario(scenario, recorder, mesh, rank, dtype)
@@ -455,7 +569,7 @@ def pretty(value, indent=0):
 def make_fsdp_events(folder, versions):
     found = []
     with tempfile.TemporaryDirectory() as scratch:
-        for world_size in (2, 1, 3):
+        for world_size in (2, 1, 3, 4):
             torch.multiprocessing.spawn(event_worker, (world_size, scratch),
                                         nprocs=world_size)
             with open(f"{scratch}/{world_size}.json") as file:

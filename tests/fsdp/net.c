@@ -4,6 +4,7 @@
 
 #include "fsdp/layers.h"
 #include "fsdp/ops.h"
+#include "fsdp/status.h"
 
 typedef struct net {
     net_config_t config;
@@ -27,6 +28,34 @@ forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
     if (net->head >= 0)
         x = fsdp_module_call1(self->child[net->head], tape, x);
     return fsdp_values1(x);
+}
+
+/* x + down(relu(up(norm(x)))) */
+static fsdp_values_t
+block_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    fsdp_tensor_t *x = inputs.tensor[0];
+    fsdp_tensor_t *y = fsdp_module_call1(self->child[0], tape, x);
+    y = fsdp_relu(tape, fsdp_module_call1(self->child[1], tape, y));
+    y = fsdp_module_call1(self->child[2], tape, y);
+    return fsdp_values1(fsdp_add(tape, x, y));
+}
+
+static fsdp_module_t *
+block_create(const char *name, fsdp_dtype_t dtype)
+{
+    char part[48];
+    fsdp_module_t *block =
+        fsdp_module_create(name, "Block", block_forward, NULL, 0);
+    snprintf(part, sizeof part, "%s.norm", name);
+    fsdp_module_add_child(block, fsdp_layer_norm_create(part, 5, 1e-5, dtype));
+    snprintf(part, sizeof part, "%s.up", name);
+    fsdp_module_add_child(block,
+                          fsdp_linear_create(part, 5, 6, true, dtype, 1));
+    snprintf(part, sizeof part, "%s.down", name);
+    fsdp_module_add_child(block,
+                          fsdp_linear_create(part, 6, 5, true, dtype, 1));
+    return block;
 }
 
 static bool
@@ -58,9 +87,11 @@ net_create(const net_config_t *config)
         char name[32];
         snprintf(name, sizeof name, "layers.%d", i);
         fsdp_module_add_child(
-            self,
-            fsdp_linear_create(name, plain ? plain_width[i] : 5,
-                               plain ? plain_width[i + 1] : 5, true, dtype, 1));
+            self, config->blocks
+                      ? block_create(name, dtype)
+                      : fsdp_linear_create(name, plain ? plain_width[i] : 5,
+                                           plain ? plain_width[i + 1] : 5, true,
+                                           dtype, 1));
     }
     if (config->stem)
         fsdp_module_add_child(self,
@@ -87,7 +118,8 @@ fsdp_tensor_t *
 net_batch(const fsdp_module_t *module, fsdp_tape_t *tape, size_t rows, int salt)
 {
     const net_t *net = module->config;
-    fsdp_dtype_t dtype = module->child[0]->parameter[0]->dtype;
+    fsdp_dtype_t dtype =
+        net->config.dtype == FSDP_DTYPE_NONE ? FSDP_FP32 : net->config.dtype;
     fsdp_tensor_t *x =
         fsdp_tape_new_tensor(tape, dtype, 2, (size_t[]){rows, net->inputs});
     for (size_t i = 0; i < rows * net->inputs; i++)
@@ -104,4 +136,23 @@ net_loss(fsdp_module_t *net, fsdp_tape_t *tape, fsdp_tensor_t *x)
         fsdp_tape_new_tensor(tape, y->dtype, y->ndim, y->shape);
     fsdp_tensor_zero(zero);
     return fsdp_mse_loss(tape, y, zero);
+}
+
+void
+net_shard(fsdp_module_t *net, const fsdp_options_t *options)
+{
+    for (int i = 0; i < net_num_layers(net); i++)
+        FSDP_CHECK(fully_shard(net_layer(net, i), options) == FSDP_OK, "%s",
+                   fsdp_error_message());
+    FSDP_CHECK(fully_shard(net, options) == FSDP_OK, "%s",
+               fsdp_error_message());
+}
+
+void
+net_run(fsdp_module_t *net, int micro)
+{
+    fsdp_tape_t *tape = fsdp_tape_create(NULL);
+    fsdp_tensor_t *x = net_batch(net, tape, NET_BATCH, micro);
+    fsdp_backward(tape, net_loss(net, tape, x));
+    fsdp_tape_destroy(&tape);
 }

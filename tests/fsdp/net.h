@@ -10,6 +10,7 @@ typedef struct net_config {
     int uses, order[4]; /**< which layer is used when                        */
     int dropped;        /**< the layer whose output is thrown away; -1: none */
     fsdp_dtype_t dtype; /**< none: float32 */
+    bool blocks; /**< a layer is a norm and linear layers "up" and "down"    */
 } net_config_t;
 
 enum { NET_BATCH = 6 };
@@ -25,5 +26,10 @@ fsdp_tensor_t *net_batch(const fsdp_module_t *net, fsdp_tape_t *tape,
 /** Mean of the squared outputs. */
 fsdp_tensor_t *net_loss(fsdp_module_t *net, fsdp_tape_t *tape,
                         fsdp_tensor_t *x);
+
+/** Each layer is a group; the root is, with stem and head. */
+void net_shard(fsdp_module_t *net, const fsdp_options_t *options);
+/** Forward and backward of micro-batch `micro` on a tape of its own. */
+void net_run(fsdp_module_t *net, int micro);
 
 #endif

@@ -4,145 +4,15 @@
  * One difference is meant: a forward without gradients (evaluation) is not
  * recorded for the backward's prefetch, so evaluate_first_no_root, where
  * PyTorch gathers once too often, is expected without that gather.
- * The scenarios of accumulation without synchronisation are not here: that
- * setting is not offered yet.
+ * Settings, replicas, lists and checkpoints are in test_schedule.c.
  */
 /* Ranks: 1 2 3 */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "fsdp.h"
+#include "golden_events.h"
 #include "mck.h"
 #include "net.h"
-
-enum { MAX_EVENTS = 256 };
-
-typedef struct event_log {
-    int count;
-    fsdp_event_kind_t kind[MAX_EVENTS];
-    char unit[MAX_EVENTS][48];
-    fsdp_training_state_t state[MAX_EVENTS];
-} event_log_t;
-
-static event_log_t seen;
-
-static void
-record(void *context, const fsdp_event_t *event)
-{
-    (void)context;
-    if (seen.count == MAX_EVENTS)
-        return;
-    seen.kind[seen.count] = event->kind;
-    snprintf(seen.unit[seen.count], sizeof seen.unit[0], "%s", event->unit);
-    seen.state[seen.count++] = event->state;
-}
-
-/* ---- the golden record -------------------------------------------------- */
-
-static fsdp_json_t *golden;
-
-static void
-read_golden(void)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/golden/fsdp_events.json",
-             getenv("FSDP_DATA_DIR"));
-    FILE *file = fopen(path, "rb");
-    ck_assert_msg(file != NULL, "%s cannot be opened", path);
-    static char text[4000000];
-    size_t length = fread(text, 1, sizeof text, file);
-    fclose(file);
-    ck_assert_msg(fsdp_json_parse(path, text, length, &golden) == FSDP_OK, "%s",
-                  fsdp_error_message());
-}
-
-static void
-free_golden(void)
-{
-    fsdp_json_destroy(&golden);
-}
-
-static const fsdp_json_t *
-find_phase(const char *scenario, const char *phase)
-{
-    const fsdp_json_t *all = fsdp_json_member(golden, "scenarios");
-    for (size_t i = 0; i < fsdp_json_size(all); i++) {
-        const fsdp_json_t *s = fsdp_json_at(all, i);
-        if (strcmp(fsdp_json_get_string(fsdp_json_member(s, "name")),
-                   scenario) != 0)
-            continue;
-        const fsdp_json_t *phases = fsdp_json_member(s, "phases");
-        for (size_t p = 0; p < fsdp_json_size(phases); p++) {
-            const fsdp_json_t *ph = fsdp_json_at(phases, p);
-            if (strcmp(fsdp_json_get_string(fsdp_json_member(ph, "phase")),
-                       phase) == 0)
-                return ph;
-        }
-    }
-    return NULL;
-}
-
-static int
-kind_of(const char *name)
-{
-    static const char *const names[] = {"unshard", "wait_for_unshard",
-                                        "reshard", "reduce_scatter",
-                                        "all_reduce", "post_backward"};
-    for (int k = 0; k < FSDP_EVENT_KINDS; k++)
-        if (strcmp(name, names[k]) == 0)
-            return k;
-    return -1;
-}
-
-static int
-state_of(const char *name)
-{
-    static const char *const names[] = {"IDLE", "FORWARD", "PRE_BACKWARD",
-                                        "POST_BACKWARD"};
-    for (int k = 0; k < 4; k++)
-        if (name != NULL && strcmp(name, names[k]) == 0)
-            return k;
-    return -1; /* collectives carry a size instead */
-}
-
-/* Compares what was seen since the last call with a phase of the record. */
-static void
-expect_phase(const char *scenario, const char *phase)
-{
-    const fsdp_json_t *ph = find_phase(scenario, phase);
-    ck_assert_msg(ph != NULL, "no phase %s of %s", phase, scenario);
-    const fsdp_json_t *trace = fsdp_json_member(ph, "trace");
-    int n = 0;
-    for (size_t i = 0; i < fsdp_json_size(trace); i++) {
-        const fsdp_json_t *e = fsdp_json_at(trace, i);
-        const char *what = fsdp_json_get_string(fsdp_json_at(e, 0));
-        const char *unit = fsdp_json_get_string(fsdp_json_at(e, 1));
-        int kind = kind_of(what);
-        int state = state_of(fsdp_json_get_string(fsdp_json_at(e, 2)));
-        if (kind < 0)
-            continue;
-        ck_assert_msg(n < seen.count, "%s, %s: %s \"%s\" did not happen",
-                      scenario, phase, what, unit);
-        ck_assert_msg(
-            (int)seen.kind[n] == kind && strcmp(seen.unit[n], unit) == 0,
-            "%s, %s, event %d: kind %d \"%s\" instead of %s \"%s\"", scenario,
-            phase, n, (int)seen.kind[n], seen.unit[n], what, unit);
-        ck_assert_msg(state < 0 || (int)seen.state[n] == state,
-                      "%s, %s, event %d (%s \"%s\"): training state %d "
-                      "instead of %d",
-                      scenario, phase, n, what, unit, (int)seen.state[n],
-                      state);
-        n++;
-    }
-    ck_assert_msg(n == seen.count,
-                  "%s, %s: %d events too many, first kind "
-                  "%d \"%s\"",
-                  scenario, phase, seen.count - n, (int)seen.kind[n],
-                  seen.unit[n]);
-    seen.count = 0;
-}
 
 /* ---- running a scenario ------------------------------------------------- */
 
@@ -395,9 +265,9 @@ run_plain(const scenario_t *s, fsdp_module_t *net, bool input_grad,
     fsdp_tensor_t *x = net_batch(net, tape, NET_BATCH, 0);
     x->requires_grad = input_grad;
     fsdp_tensor_t *loss = net_loss(net, tape, x);
-    expect_phase(s->name, forward);
+    golden_expect(s->name, forward);
     fsdp_backward(tape, loss);
-    expect_phase(s->name, backward);
+    golden_expect(s->name, backward);
     fsdp_tape_destroy(&tape);
 }
 
@@ -408,7 +278,7 @@ run_evaluation(const scenario_t *s, fsdp_module_t *net)
     options.grad_enabled = false;
     fsdp_tape_t *tape = fsdp_tape_create(&options);
     net_loss(net, tape, net_batch(net, tape, NET_BATCH, 0));
-    expect_phase(s->name, "evaluation");
+    golden_expect(s->name, "evaluation");
     fsdp_tape_destroy(&tape);
 }
 
@@ -417,17 +287,17 @@ run_two_forwards(const scenario_t *s, fsdp_module_t *net, bool one_backward)
 {
     fsdp_tape_t *tape = fsdp_tape_create(NULL);
     fsdp_tensor_t *a = net_loss(net, tape, net_batch(net, tape, 3, 0));
-    expect_phase(s->name, "forward 0");
+    golden_expect(s->name, "forward 0");
     fsdp_tensor_t *b = net_loss(net, tape, net_batch(net, tape, 3, 1));
-    expect_phase(s->name, "forward 1");
+    golden_expect(s->name, "forward 1");
     if (one_backward) {
         fsdp_backward(tape, fsdp_add(tape, a, b));
-        expect_phase(s->name, "backward");
+        golden_expect(s->name, "backward");
     } else {
         fsdp_backward(tape, b);
-        expect_phase(s->name, "backward 1");
+        golden_expect(s->name, "backward 1");
         fsdp_backward(tape, a);
-        expect_phase(s->name, "backward 0");
+        golden_expect(s->name, "backward 0");
     }
     fsdp_tape_destroy(&tape);
 }
@@ -441,8 +311,7 @@ START_TEST(events_as_pytorch)
     fsdp_module_t *net = net_create(&s->net);
     freeze(s, net);
     shard(s, net, mesh);
-    seen.count = 0;
-    fsdp_set_event_hook(record, NULL);
+    golden_watch(true);
     switch (s->how) {
     case PLAIN:
         run_plain(s, net, false, "forward", "backward");
@@ -463,7 +332,7 @@ START_TEST(events_as_pytorch)
         run_plain(s, net, false, "forward 1", "backward 1");
         break;
     }
-    fsdp_set_event_hook(NULL, NULL);
+    golden_watch(false);
     fsdp_module_destroy(&net);
     fsdp_mesh_destroy(&mesh);
 }
@@ -488,18 +357,17 @@ START_TEST(events_of_gpt2)
         ck_assert(fully_shard(fsdp_gpt2_block(gpt2, i), &options) == FSDP_OK);
     ck_assert(fully_shard(gpt2, &options) == FSDP_OK);
 
-    seen.count = 0;
-    fsdp_set_event_hook(record, NULL);
+    golden_watch(true);
     fsdp_tape_t *tape = fsdp_tape_create(NULL);
     fsdp_tensor_t *tokens =
         fsdp_tape_new_tensor(tape, FSDP_INT32, 2, (size_t[]){2, 9});
     for (size_t i = 0; i < 18; i++)
         fsdp_tensor_set(tokens, i, (double)(i * 5 % 17));
     fsdp_tensor_t *loss = fsdp_gpt2_loss(tape, gpt2, tokens, tokens);
-    expect_phase("gpt2", "forward");
+    golden_expect("gpt2", "forward");
     fsdp_backward(tape, loss);
-    expect_phase("gpt2", "backward");
-    fsdp_set_event_hook(NULL, NULL);
+    golden_expect("gpt2", "backward");
+    golden_watch(false);
     fsdp_tape_destroy(&tape);
     fsdp_module_destroy(&gpt2);
     fsdp_mesh_destroy(&mesh);
@@ -517,12 +385,11 @@ START_TEST(evaluation_does_not_mislead)
     fsdp_module_t *net = net_create(&s.net);
     shard(&s, net, mesh);
     s.name = "evaluate_first_no_root";
-    seen.count = 0;
-    fsdp_set_event_hook(record, NULL);
+    golden_watch(true);
     run_evaluation(&s, net);
     s.name = "mlp_auto";
     run_plain(&s, net, false, "forward", "backward");
-    fsdp_set_event_hook(NULL, NULL);
+    golden_watch(false);
     fsdp_module_destroy(&net);
     fsdp_mesh_destroy(&mesh);
 }
@@ -534,7 +401,7 @@ main(int argc, char **argv)
     Suite *suite = suite_create("events");
     TCase *tcase = tcase_create("order");
     suite_add_tcase(suite, tcase);
-    tcase_add_unchecked_fixture(tcase, read_golden, free_golden);
+    tcase_add_unchecked_fixture(tcase, golden_read, golden_free);
     tcase_add_loop_test(tcase, events_as_pytorch, 0, NUM_SCENARIOS);
     tcase_add_test(tcase, events_of_gpt2);
     tcase_add_test(tcase, evaluation_does_not_mislead);

@@ -18,6 +18,7 @@ EXTRA_DIST += \
     %D%/combinations.sh \
     %D%/inject.sh \
     %D%/learn.sh \
+    %D%/kills.sh \
     %D%/llama.sh \
     %D%/log.sh \
     %D%/offload-large.sh \
@@ -35,6 +36,12 @@ check-combinations: fsdp$(EXEEXT) data/stories.txt
 	$(AM_TESTS_ENVIRONMENT) : "$${N=100}" "$${SEED=2}"; export N SEED; \
 	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/combinations.sh
 .PHONY: check-combinations
+
+## Ranks killed at random moments: make check-kills N=200
+check-kills: fsdp$(EXEEXT)
+	$(AM_TESTS_ENVIRONMENT) : "$${N=200}" "$${SEED=1}"; export N SEED; \
+	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/kills.sh
+.PHONY: check-kills
 
 suites += %D%/test_plan
 %C%_test_plan_SOURCES = %D%/test_plan.c $(plan_sim)

@@ -48,6 +48,14 @@ place_of(const fsdp_layout_t *layout, const fsdp_run_t *run, size_t begin)
     return begin + run->local;
 }
 
+/* Which of n chunks of a buffer the place is in. */
+static int
+chunk_of(size_t place, size_t length, int n)
+{
+    size_t chunk = (length + (size_t)n - 1) / (size_t)n;
+    return (int)(place / chunk);
+}
+
 static void
 find_destinations(const fsdp_verifier_t *verifier, int p)
 {
@@ -59,18 +67,16 @@ find_destinations(const fsdp_verifier_t *verifier, int p)
     for (int r = 0; r < verifier->size; r++) {
         const fsdp_layout_t *layout = &param->layout[r];
         bool cut = layout->kind != FSDP_LAYOUT_WHOLE;
-        size_t n = (size_t)(cut ? verifier->replicas : verifier->shards);
+        fsdp_run_t run = {0};
         if (layout->kind == FSDP_LAYOUT_FLAT)
             length = layout->flat_chunk;
-        size_t chunk = (length + n - 1) / n;
-        fsdp_run_t run = {0};
         while (fsdp_layout_next_run(layout, &run))
             for (size_t i = 0; i < run.count; i++) {
-                int by_place =
-                    (int)((place_of(layout, &run, begin) + i) / chunk);
+                size_t at = place_of(layout, &run, begin) + i;
                 param->destination[run.whole + i] =
-                    cut ? layout->rank : by_place;
-                param->destination_replica[run.whole + i] = by_place;
+                    cut ? layout->rank : chunk_of(at, length, verifier->shards);
+                param->destination_replica[run.whole + i] =
+                    chunk_of(at, length, verifier->replicas);
             }
     }
 }

@@ -66,6 +66,14 @@ keep_candidate(fsdp_verifier_t *verifier, const place_t *place,
     return true;
 }
 
+/* IEEE 754 leaves a NaN's sign and payload to the processor, which takes them from
+ * whichever operand the compiler put first: two NaNs are one value. */
+static bool
+both_nan(const void *ours, const void *expected, double a, double b)
+{
+    return ours != NULL && expected != NULL && isnan(a) && isnan(b);
+}
+
 /* Is the difference of element i no more than rounding explains? */
 static bool
 within_bound(fsdp_verifier_t *verifier, const place_t *place, size_t i,
@@ -98,7 +106,8 @@ compare_element(fsdp_verifier_t *verifier, const place_t *place,
         return;
     double a = ours != NULL ? value_get(dtype, ours, i) : NAN;
     double b = expected != NULL ? value_get(dtype, expected, i) : NAN;
-    if (within_bound(verifier, place, i, a, b))
+    if (both_nan(ours, expected, a, b) ||
+        within_bound(verifier, place, i, a, b))
         return;
     verifier->of_step.differing++;
     keep_candidate(verifier, place, dtype, i, a, b);

@@ -35,7 +35,46 @@
     X(FSDP_FAULT_HALF_BATCH, "half-batch",                                     \
       "two ranks read the same micro-batch")                                   \
     X(FSDP_FAULT_WRONG_ORDER, "wrong-order",                                   \
-      "gradients are summed in ring order instead of the asked one")
+      "gradients are summed in ring order instead of the asked one")           \
+    /* of replicas */                                                          \
+    X(FSDP_FAULT_REPLICAS_TWICE, "replicas-twice",                             \
+      "the mean over the replicas is taken twice")                             \
+    X(FSDP_FAULT_SKIP_ALL_REDUCE, "skip-all-reduce",                           \
+      "the last sum over the replicas is left out")                            \
+    X(FSDP_FAULT_LOSE_PARTIAL, "lose-partial",                                 \
+      "what was reduce-scattered before the last micro-batch is forgotten")    \
+    X(FSDP_FAULT_REPLICAS_IN_NORM, "replicas-in-norm",                         \
+      "the norm adds up the gradients of all replicas")                        \
+    /* of types */                                                             \
+    X(FSDP_FAULT_REDUCE_LOW, "reduce-low",                                     \
+      "gradients are cast to reduce_dtype after their sum, not before")        \
+    X(FSDP_FAULT_LOW_GRAD, "low-grad",                                         \
+      "the reduced gradient is rounded to param_dtype on its way")             \
+    X(FSDP_FAULT_ACCUMULATE_LOW, "accumulate-low",                             \
+      "gradients without synchronisation are added up in param_dtype")         \
+    X(FSDP_FAULT_OUTPUT_UNCAST, "output-uncast",                               \
+      "the model's output is not cast to output_dtype")                        \
+    X(FSDP_FAULT_STALE_LOW_COPY, "stale-low-copy",                             \
+      "the copy in param_dtype that is gathered is that of the step before")   \
+    X(FSDP_FAULT_FOUND_INF_LOCAL, "found-inf-local",                           \
+      "a rank skips the step by the infinities in its own gradients")          \
+    /* of averaging, accumulation, prefetch, placement, losses */              \
+    X(FSDP_FAULT_SKIP_POST_DIVIDE, "skip-post-divide",                         \
+      "the division after the sum, and after the hook, is left out")           \
+    X(FSDP_FAULT_DIVIDE_EARLY, "divide-early",                                 \
+      "gradients are divided before the sum instead of after it")              \
+    X(FSDP_FAULT_LOSE_ACCUMULATED, "lose-accumulated",                         \
+      "gradients of the micro-batches before the last are forgotten")          \
+    X(FSDP_FAULT_STALE_PREFETCH, "stale-prefetch",                             \
+      "what is prefetched in the backward is that of the step before")         \
+    X(FSDP_FAULT_SWAP_NEIGHBOURS, "swap-neighbours",                           \
+      "parameters kept by K neighbours are put together the wrong way round")  \
+    X(FSDP_FAULT_STRIDED_AS_PLAIN, "strided-as-plain",                         \
+      "gradients that are cut along another dimension are cut as rows")        \
+    X(FSDP_FAULT_PADDING_IN_NORM, "padding-in-norm",                           \
+      "the norm counts what pads uneven shards, which is not zero")            \
+    X(FSDP_FAULT_TOKENS_OF_RANK, "tokens-of-rank",                             \
+      "losses are weighted by the tokens of the rank, not of all ranks")
 
 typedef enum fsdp_fault_kind {
     FSDP_FAULT_NONE,

@@ -8,6 +8,7 @@
  * a time: the next one ends it, and the end of the backward the last one. */
 #include <string.h>
 
+#include "fsdp/fault.h"
 #include "fsdp/fsdp1_state.h"
 #include "fsdp/fsdp_common.h"
 #include "fsdp/memory.h"
@@ -90,7 +91,8 @@ static void
 all_reduce_over_replicas(const fsdp1_reduction_t *r)
 {
     const fsdp_flat_param_handle_t *h = r->handle;
-    if (h->replicate == NULL || fsdp_comm_size(h->replicate) == 1)
+    if (h->replicate == NULL || fsdp_comm_size(h->replicate) == 1 ||
+        fsdp_fault(FSDP_FAULT_SKIP_ALL_REDUCE))
         return;
     fsdp_emit_event(FSDP_EVENT_ALL_REDUCE, h->unit, r->training_state);
     fsdp_all_reduce(h->replicate, ledger_unit(h), h->reduce_dtype, FSDP_SUM,
@@ -148,8 +150,9 @@ fsdp1_reduce_grad_finish(fsdp1_shared_t *shared)
     fsdp_work_wait(&r->work);
     if (r->output != NULL)
         all_reduce_over_replicas(r);
-    div_if_needed(h, r->output != NULL ? r->output : r->input, h->postdivide,
-                  h->chunk);
+    if (!fsdp_fault(FSDP_FAULT_SKIP_POST_DIVIDE))
+        div_if_needed(h, r->output != NULL ? r->output : r->input,
+                      h->postdivide, h->chunk);
     void *grad = reduced_grad(r);
     show_reduced(h, grad);
     fsdp_flat_param_add_reduced(h, grad);

@@ -128,8 +128,10 @@ copy_out_param(fsdp_param_t *param, const fsdp_all_gather_result_t *result,
     for (int r = 0; r < result->num_rows; r++) {
         const char *from = column + (size_t)r * result->row_bytes;
         if (result->from_post_forward)
-            memcpy((char *)param->unsharded_data + (size_t)r * bytes, from,
-                   bytes);
+            memcpy((char *)param->unsharded_data +
+                       (size_t)fsdp_fault_neighbour(r, result->num_rows) *
+                           bytes,
+                   from, bytes);
         else
             place_chunk(param, r, from);
     }

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "fsdp/fault.h"
 #include "fsdp/memory.h"
 #include "tensor/kernels.h"
 #include "tensor/vector.h"
@@ -25,19 +24,50 @@ remember(void **slot, const void *data, size_t bytes)
 
 /* ---- all-gather --------------------------------------------------------- */
 
+static bool prefetching;
+
+void
+fsdp_fault_prefetching(bool on)
+{
+    prefetching = on;
+}
+
+/* Could the chosen fault take an old shard for this one? */
+static bool
+remembers(const fsdp_param_t *param)
+{
+    switch (fsdp_fault_chosen()) {
+    case FSDP_FAULT_STALE_SHARD:
+        return param->rank == param->shard.world_size - 1;
+    case FSDP_FAULT_STALE_LOW_COPY:
+        return fsdp_param_data_dtype(param) != param->parameter->dtype;
+    case FSDP_FAULT_STALE_PREFETCH:
+        return true;
+    default:
+        return false;
+    }
+}
+
 const void *
 fsdp_fault_shard_to_gather(fsdp_param_t *param)
 {
-    if (fsdp_fault_chosen() != FSDP_FAULT_STALE_SHARD ||
-        param->rank != param->shard.world_size - 1)
+    if (!remembers(param))
         return param->sharded_data;
-    if (fsdp_fault(FSDP_FAULT_STALE_SHARD)) { /* before any: not filled yet */
+    if (fsdp_fault(fsdp_fault_chosen())) { /* before any: not filled yet */
         if (param->fault_data == NULL)
             param->fault_data = fsdp_calloc(FSDP_MEM_OTHER, shard_bytes(param));
-        return param->fault_data;
+        bool now =
+            fsdp_fault_chosen() != FSDP_FAULT_STALE_PREFETCH || prefetching;
+        return now ? param->fault_data : param->sharded_data;
     }
     remember(&param->fault_data, param->sharded_data, shard_bytes(param));
     return param->sharded_data;
+}
+
+int
+fsdp_fault_neighbour(int r, int n)
+{
+    return fsdp_fault(FSDP_FAULT_SWAP_NEIGHBOURS) ? n - 1 - r : r;
 }
 
 /* The last one-dimensional parameter of each group is the bias that is hit. */
@@ -171,6 +201,76 @@ fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor)
         fsdp_vector_divide(param->parameter->dtype, grad,
                            factor / shard->world_size,
                            fsdp_shard_rows(shard, param->rank));
+}
+
+/* ---- divisions ------------------------------------------------------------ */
+
+void
+fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, int replicas)
+{
+    if (fsdp_fault(FSDP_FAULT_REPLICAS_TWICE))
+        plan->divide_reduced *= replicas;
+    if (fsdp_fault(FSDP_FAULT_SKIP_POST_DIVIDE))
+        plan->divide_output = 1;
+    if (fsdp_fault(FSDP_FAULT_DIVIDE_EARLY)) {
+        plan->divide_input *=
+            plan->divide_scattered * plan->divide_reduced * plan->divide_output;
+        plan->divide_scattered = plan->divide_reduced = plan->divide_output = 1;
+    }
+}
+
+/* ---- types and sums -------------------------------------------------------- */
+
+fsdp_dtype_t
+fsdp_fault_reduce_dtype(const fsdp_param_t *param)
+{
+    return fsdp_fault(FSDP_FAULT_REDUCE_LOW) ? fsdp_param_data_dtype(param)
+                                             : fsdp_param_reduce_dtype(param);
+}
+
+/* To the parameter's low type and back. */
+static void
+round_to_low(const fsdp_param_t *param, fsdp_dtype_t dtype, void *x,
+             size_t numel)
+{
+    fsdp_dtype_t low = fsdp_param_data_dtype(param);
+    void *rounded = fsdp_alloc(FSDP_MEM_OTHER, numel * fsdp_dtype_size(low));
+    fsdp_convert(dtype, x, low, rounded, numel);
+    fsdp_convert(low, rounded, dtype, x, numel);
+    fsdp_free(rounded);
+}
+
+void
+fsdp_fault_round_grad(const fsdp_param_t *param, void *grad, size_t numel)
+{
+    if (fsdp_fault(FSDP_FAULT_LOW_GRAD))
+        round_to_low(param, param->parameter->dtype, grad, numel);
+}
+
+void
+fsdp_fault_round_accumulated(fsdp_param_t *param)
+{
+    const fsdp_grad_sum_t *sum = &param->unsharded_accumulated_grad;
+    for (int i = 0; fsdp_fault(FSDP_FAULT_ACCUMULATE_LOW) && i < sum->count;
+         i++)
+        round_to_low(param, fsdp_param_reduce_dtype(param), sum->part[i],
+                     fsdp_parameter_numel(param->parameter));
+}
+
+void
+fsdp_fault_lose(fsdp_fault_kind_t kind, fsdp_grad_sum_t *sum)
+{
+    if (fsdp_fault(kind))
+        fsdp_grad_sum_clear(sum);
+}
+
+size_t
+fsdp_fault_run_begin(const fsdp_shard_t *shard, size_t o, size_t begin,
+                     size_t rows)
+{
+    if (fsdp_fault(FSDP_FAULT_STRIDED_AS_PLAIN))
+        return (begin * shard->outer + o * rows) * shard->inner;
+    return (o * shard->num_rows + begin) * shard->inner;
 }
 
 void

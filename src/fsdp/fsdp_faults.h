@@ -6,6 +6,7 @@
 #ifndef FSDP_FSDP_FAULTS_H
 #define FSDP_FSDP_FAULTS_H
 
+#include "fsdp/fault.h"
 #include "fsdp/fsdp_collectives.h"
 
 /** stale-shard: the shard that the all-gather takes. */
@@ -27,6 +28,24 @@ int fsdp_fault_divisions(void);
 /** skip-bias-reduce: this rank's own gradient instead of the sum, divided as if
  *  it were alone.  `factor` as in fsdp_reduce_options_t. */
 void fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor);
+
+/** replicas-twice, skip-post-divide, divide-early: changes the divisions. */
+void fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, int replicas);
+/** reduce-low: the type in which a parameter's gradient is reduced. */
+fsdp_dtype_t fsdp_fault_reduce_dtype(const fsdp_param_t *param);
+/** low-grad: rounds numel elements of the reduced gradient. */
+void fsdp_fault_round_grad(const fsdp_param_t *param, void *grad, size_t numel);
+/** lose-partial, lose-accumulated: forgets the sum of earlier micro-batches. */
+void fsdp_fault_lose(fsdp_fault_kind_t kind, fsdp_grad_sum_t *sum);
+/** accumulate-low: rounds the unsharded accumulator. */
+void fsdp_fault_round_accumulated(fsdp_param_t *param);
+/** strided-as-plain: the element with which the o-th run of a chunk begins. */
+size_t fsdp_fault_run_begin(const fsdp_shard_t *shard, size_t o, size_t begin,
+                            size_t rows);
+/** swap-neighbours: whose piece the r-th of n is taken for. */
+int fsdp_fault_neighbour(int r, int n);
+/** stale-prefetch: what is gathered from now on is prefetched, or not. */
+void fsdp_fault_prefetching(bool on);
 
 /** Frees what faults remember between calls; after the last model. */
 void fsdp_fault_forget(void);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "fsdp/fsdp_faults.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/status.h"
 
@@ -225,6 +226,9 @@ fsdp_param_accumulate_unsharded_grad(fsdp_param_t *param)
         fsdp_alloc(FSDP_MEM_UNSHARDED_GRAD, numel * fsdp_dtype_size(dtype));
     fsdp_convert(grad->dtype, grad->data, dtype, term, numel);
     fsdp_parameter_zero_grad(param->parameter);
+    fsdp_fault_lose(FSDP_FAULT_LOSE_ACCUMULATED,
+                    &param->unsharded_accumulated_grad);
     fsdp_grad_sum_add(&param->unsharded_accumulated_grad, dtype,
                       param->group->reduce_order, term, numel);
+    fsdp_fault_round_accumulated(param);
 }

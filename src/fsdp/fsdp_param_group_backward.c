@@ -1,4 +1,5 @@
 /* A parameter group in the backward. */
+#include "fsdp/fsdp_faults.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/memory.h"
 
@@ -8,7 +9,9 @@ fsdp_param_group_prefetch_unshard(fsdp_param_group_t *target,
 {
     fsdp_training_state_t before = target->training_state;
     target->training_state = state;
+    fsdp_fault_prefetching(state == FSDP_STATE_PRE_BACKWARD);
     fsdp_param_group_unshard(target);
+    fsdp_fault_prefetching(false);
     target->training_state = before;
 }
 

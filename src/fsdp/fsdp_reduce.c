@@ -25,7 +25,7 @@ copy_in_chunk(const fsdp_unsharded_grad_t *grad, int rank, fsdp_dtype_t dtype,
         if (numel > 0)
             fsdp_convert(grad->dtype,
                          (const char *)grad->data +
-                             (o * s->num_rows + begin) * s->inner * from,
+                             fsdp_fault_run_begin(s, o, begin, rows) * from,
                          dtype, out, numel);
         memset(out + numel * to, 0, (run - numel) * to);
     }
@@ -71,14 +71,14 @@ state_create(const fsdp_reduce_options_t *options,
         fsdp_calloc(FSDP_MEM_OTHER, sizeof *state);
     state->options = *options;
     state->options.order = fsdp_fault_order(options->order);
-    state->dtype = fsdp_param_reduce_dtype(grads[0].param);
-    state->plan =
-        fsdp_get_divide_plan(fsdp_comm_size(options->shard_comm),
-                             options->replicate_comm != NULL
-                                 ? fsdp_comm_size(options->replicate_comm)
-                                 : 1,
-                             state->dtype, options->averaging,
-                             options->divide_factor, options->force_sum);
+    state->dtype = fsdp_fault_reduce_dtype(grads[0].param);
+    int replicas = options->replicate_comm != NULL
+                       ? fsdp_comm_size(options->replicate_comm)
+                       : 1;
+    state->plan = fsdp_get_divide_plan(
+        fsdp_comm_size(options->shard_comm), replicas, state->dtype,
+        options->averaging, options->divide_factor, options->force_sum);
+    fsdp_fault_divide_plan(&state->plan, replicas);
     state->params =
         fsdp_alloc(FSDP_MEM_OTHER, (size_t)num_grads * sizeof *state->params);
     state->num_params = num_grads;
@@ -136,6 +136,7 @@ add_partial(fsdp_reduce_scatter_state_t *state, void *reduced)
     fsdp_partial_reduce_output_t *partial = state->options.partial;
     fsdp_grad_sum_t *sum = &partial->sum;
     bool all_reduce = state->options.all_reduce;
+    fsdp_fault_lose(FSDP_FAULT_LOSE_PARTIAL, sum);
     size_t bytes = state->numel * fsdp_dtype_size(state->dtype);
     if (all_reduce && sum->count == 0)
         return;
@@ -159,7 +160,8 @@ static void
 sum_over_replicas(fsdp_reduce_scatter_state_t *state, void *reduced)
 {
     const fsdp_reduce_options_t *o = &state->options;
-    if (o->replicate_comm == NULL || fsdp_comm_size(o->replicate_comm) == 1)
+    if (o->replicate_comm == NULL || fsdp_comm_size(o->replicate_comm) == 1 ||
+        fsdp_fault(FSDP_FAULT_SKIP_ALL_REDUCE))
         return;
     multiply(state, reduced, state->plan.multiply_scattered, state->numel);
     fsdp_emit_event(FSDP_EVENT_ALL_REDUCE, o->unit, FSDP_STATE_POST_BACKWARD);
@@ -179,6 +181,7 @@ view_out(const fsdp_reduce_scatter_state_t *state, fsdp_param_t *param,
         fsdp_offload_calloc(state->options.offload, FSDP_MEM_GRAD_SHARD, bytes);
     fsdp_convert(state->dtype, reduced, dtype, grad, numel);
     fsdp_fault_after_reduce(param, grad, state->options.divide_factor);
+    fsdp_fault_round_grad(param, grad, numel);
     fsdp_emit_reduced(param->parameter, grad);
     fsdp_grad_sum_add(&param->grad, dtype, state->options.order, grad, numel);
     for (int i = 0; i < param->grad.count; i++)

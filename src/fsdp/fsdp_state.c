@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "fsdp/fault.h"
 #include "fsdp/ops.h"
 
 /* ---- casts -------------------------------------------------------------- */
@@ -28,7 +29,9 @@ static fsdp_values_t
 cast_output_dtype(const fsdp_state_t *state, fsdp_tape_t *tape,
                   fsdp_values_t outputs)
 {
-    return cast_values(tape, outputs, state->mp_policy.output_dtype);
+    return fsdp_fault(FSDP_FAULT_OUTPUT_UNCAST)
+               ? outputs
+               : cast_values(tape, outputs, state->mp_policy.output_dtype);
 }
 
 /* ---- which of a list of modules have run --------------------------------- */

@@ -138,6 +138,14 @@ is_everywhere(const fsdp_local_t *local)
     return local->comm == NULL && local->layout.num_parts == 1;
 }
 
+/* A fault: flat parameters of FSDP1 are padded with 42, and nobody may see it. */
+static void
+add_padding(partial_t *partial, size_t count)
+{
+    for (const double padding = 42; count > 0; count--)
+        add_wide(partial, 2, FSDP_FP64, &padding, 1);
+}
+
 /* Adds this rank's elements: of the parameters that are everywhere, or of the
  * others, each of which one rank counts. */
 static void
@@ -146,12 +154,15 @@ add_parameters(partial_t *partial, const grads_t *grads, bool everywhere)
     for (size_t i = 0; i < grads->count; i++) {
         const fsdp_local_t *local = &grads->local[i];
         if (local->grad != NULL && is_everywhere(local) == everywhere &&
-            (everywhere || local->layout.primary)) {
+            (everywhere || local->layout.primary ||
+             fsdp_fault(FSDP_FAULT_REPLICAS_IN_NORM))) {
             job_t job = {.partial = partial,
                          .norm_type = grads->norm_type,
                          .dtype = grads->parameter[i]->dtype,
                          .grad = local->grad};
             for_pieces(&job, local->numel, add_piece);
+            if (fsdp_fault(FSDP_FAULT_PADDING_IN_NORM))
+                add_padding(partial, local->padded_numel - local->numel);
         }
     }
 }

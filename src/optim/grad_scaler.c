@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "fsdp/fault.h"
 #include "fsdp/memory.h"
 #include "fsdp/offload.h"
 #include "fsdp/ops.h"
@@ -225,8 +226,9 @@ unscale_grads(const fsdp_grad_scaler_t *scaler,
                                unscale_piece, &job);
         found |= !job.finite;
     }
-    fsdp_all_reduce(scaler->comm, "found_inf", FSDP_INT32, FSDP_MAX,
-                    FSDP_ORDER_TREE, &found, 1);
+    if (!fsdp_fault(FSDP_FAULT_FOUND_INF_LOCAL))
+        fsdp_all_reduce(scaler->comm, "found_inf", FSDP_INT32, FSDP_MAX,
+                        FSDP_ORDER_TREE, &found, 1);
     return found != 0;
 }
 

@@ -12,7 +12,7 @@
 # depends on SEED and i alone.
 draws() {
     awk -v n="$N" -v seed="$SEED" -v first="$FIRST" \
-        -v digits="$digits" -v stories="$stories" '
+        -v digits="$digits" -v stories="$stories" -v files="$tmp" '
     function next_random(below) { # Park and Miller, below 2^31
         state = (state * 16807) % 2147483647
         return int(state / 2147483647 * below)
@@ -51,12 +51,24 @@ draws() {
             maybe("untied", "- +")
             maybe("dropout", "- 0.1")
         }
+        if (kind != "mlp") {
+            maybe("documents", "- - +")
+            maybe("loss-average", "- token rank")
+        }
         return kind
     }
-    function types(   base) {
-        base = maybe("dtype", "- - - float64")
-        maybe("param-dtype", "- - bfloat16 bfloat16 float16 float32")
-        maybe("reduce-dtype", "- - float32 bfloat16 float64")
+    # A scale of 1e30 overflows in float16: those steps are skipped.
+    function types(kind,   low) {
+        maybe("dtype", "- - - float64")
+        low = maybe("param-dtype", "- - bfloat16 bfloat16 float16 float32")
+        maybe("reduce-dtype", "- - float32 bfloat16 float16 float64")
+        if (low != "-" && kind != "mlp")
+            maybe("no-cast-forward-inputs", "- - - +")
+        if (low == "float16" || next_random(8) == 0) {
+            line = line " --grad-scaler"
+            say("loss-scale", pick("8 1024 1e30"))
+            say("loss-scale-interval", 1)
+        }
     }
     function fsdp2(   shards) {
         shards = ranks
@@ -72,6 +84,7 @@ draws() {
             maybe("shard-placement", "- largest")
         maybe("forward-prefetch", "- - 1 2")
         maybe("backward-prefetch", "- - 1 2")
+        maybe("offload", "- - - - - " files)
         maybe("gradient-sync", ranks > shards ? "- last last-all-reduce" : "- last")
     }
     function fsdp1(   shards) {
@@ -83,18 +96,19 @@ draws() {
         } else {
             say("sharding-strategy", pick("FULL_SHARD SHARD_GRAD_OP NO_SHARD"))
         }
+        maybe("backward-prefetch-policy", "- BACKWARD_POST NONE")
         maybe("gradient-sync", "- last")
     }
-    function draw(i,   micros, api) {
+    function draw(i,   kind, micros, api) {
         state = (seed * 7919 + i * 104729) % 2147483646 + 1
         next_random(2); next_random(2)
         ranks = next_random(8) + 1
         line = ranks
-        model()
+        kind = model()
         micros = pick("1 2 3")
         say("micro-batch-size", 2)
         say("batch-size", 2 * ranks * micros)
-        types()
+        types(kind)
         api = pick("fsdp2 fsdp2 fsdp2 fsdp1 strategy")
         if (api == "fsdp2")
             fsdp2()
@@ -103,7 +117,11 @@ draws() {
         else
             say("strategy", pick("ddp zero1 zero2 zero3"))
         maybe("activation-checkpointing", "- +")
-        maybe("reduce-order", "- tree rank ring")
+        maybe("reduce-order", "- tree rank ring mpi")
+        maybe("divide-factor", "- - default 3 " ranks)
+        maybe("seed", "- 2 3")
+        maybe("weight-decay", "- - 0.1")
+        say("verify", pick("step phase"))
         maybe("grad-clip", "- 0.05")
         if (pick("adamw sgd") == "sgd")
             line = line " --optimizer sgd --lr 0.05 --momentum 0.9"
@@ -115,7 +133,7 @@ draws() {
 draws >"$tmp/draws"
 count=0
 while read -r n arguments; do
-    fsdp "$n" train $arguments --steps 2 --verify step --log-file "$tmp/log"
+    fsdp "$n" train $arguments --steps 2 --log-file "$tmp/log"
     ends_with 0
     says '^step  *2/2 .*| 0 of [0-9,]* values differ$'
     [ "$(member verified)" -gt 1000 ] || complain 'next to nothing was compared'

@@ -24,34 +24,85 @@ place() {
     echo "$places" | grep "^$1 " | cut -c$2 | sed 's/ *$//'
 }
 
-# found FAULT LEVEL PLACE
+# The same of faults that need replicas, types or other settings to show: the
+# fault, on how many ranks, the two places, and the arguments.
+mlp="--model mlp --data $digits --hidden 13,7"
+small="--model mlp --data $digits --hidden 5"
+text="--model gpt2 --data $stories --layers 1 --heads 2 --width 8 --context 96
+      --eval-batches 1 --documents --loss-average token"
+low='--param-dtype bfloat16 --reduce-dtype float32'
+hybrid1='--api fsdp1 --sharding-strategy HYBRID_SHARD'
+special="
+replicas-twice|4|gradient|reduced gradient|$mlp --mesh 2x2
+skip-all-reduce|2|gradient|reduced gradient|$mlp --mesh 2x1
+skip-all-reduce|4|gradient|reduced gradient|$mlp --mesh 2x2
+skip-all-reduce|4|gradient|reduced gradient|$mlp --mesh 2x2 $hybrid1
+lose-partial|4|gradient|reduced gradient|$mlp --mesh 2x2 --gradient-sync last-all-reduce
+replicas-in-norm|4|norm|norm|$mlp --mesh 2x2
+reduce-low|2|gradient|reduced gradient|$mlp $low
+reduce-low|3|gradient|reduced gradient|$mlp $low
+low-grad|2|gradient|reduced gradient|$mlp $low
+low-grad|3|gradient|reduced gradient|$mlp $low
+accumulate-low|2|gradient|reduced gradient|$mlp $low --gradient-sync last
+accumulate-low|3|gradient|reduced gradient|$mlp $low --gradient-sync last
+output-uncast|2|loss|unit output|$mlp --output-dtype bfloat16
+stale-low-copy|2|loss|gathered parameter|$mlp $low
+stale-low-copy|3|loss|gathered parameter|$mlp $low
+found-inf-local|6|replica|replica|$small --param-dtype float16 --grad-scaler --loss-scale 1e30
+skip-post-divide|2|gradient|reduced gradient|$mlp --averaging pre-post
+skip-post-divide|3|gradient|reduced gradient|$mlp --averaging pre-post
+skip-post-divide|3|gradient|reduced gradient|$mlp --api fsdp1
+divide-early|3|gradient|reduced gradient|$mlp
+lose-accumulated|2|gradient|reduced gradient|$mlp --gradient-sync last
+lose-accumulated|3|gradient|reduced gradient|$mlp --gradient-sync last
+stale-prefetch|2|gradient|gathered parameter|$mlp --reshard-after-forward true
+stale-prefetch|3|gradient|gathered parameter|$mlp --reshard-after-forward true
+swap-neighbours|4|gradient|gathered parameter|$mlp --reshard-after-forward 2
+strided-as-plain|2|gradient|reduced gradient|$mlp --shard-placement largest
+strided-as-plain|4|gradient|reduced gradient|$mlp --shard-placement largest
+padding-in-norm|3|norm|norm|$mlp
+tokens-of-rank|2|loss|loss|$(echo $text)
+tokens-of-rank|3|loss|loss|$(echo $text)
+"
+
+# found FAULT LEVEL PLACE ARGUMENT...
 found() {
-    fsdp "$n" train --model mlp --data "$digits" --hidden 13,7 --steps 3 \
-        --batch-size $((4 * n)) --micro-batch-size 2 --grad-clip 0.01 \
-        --verify $2 --inject "$1@2" --log-file "$tmp/log"
+    fault=$1 level=$2 expected=$3
+    shift 3
+    fsdp "$n" train "$@" --steps 3 --batch-size $((4 * n)) \
+        --micro-batch-size 2 --grad-clip 0.01 \
+        --verify $level --inject "$fault@2" --log-file "$tmp/log"
     ends_with 1
     says '^step  *1/3 .*| 0 of [0-9,]* values differ$' \
          '^step  *2/3 .*| [1-9][0-9,]* of [0-9,]* values differ$' \
          'first divergence: step 2, '
-    [ "$(member phase)" = "$3" ] ||
-        complain "found as \"$(member phase)\", not as \"$3\""
+    [ "$(member phase)" = "$expected" ] ||
+        complain "found as \"$(member phase)\", not as \"$expected\""
     [ "$(member differing)" -gt 0 ] || complain 'the log has no difference'
 }
 
 fsdp 1 train --inject list
 ends_with 0
-known=$(echo "$places" | sed '/^$/d; s/ .*//')
-[ "$(sed 's/ .*//' "$tmp/out")" = "$known" ] ||
+known=$(echo "$places" | sed '/^$/d; s/ .*//'
+        echo "$special" | sed '/^$/d; s/|.*//')
+[ "$(sed 's/ .*//' "$tmp/out" | sort)" = "$(echo "$known" | sort -u)" ] ||
     complain 'not the faults that this test knows'
 
 for n in ${FSDP_NP:-2 3 4}; do
     for fault in $(echo "$places" | sed 's/ .*//'); do
         # Two terms have one sum, in any order.
         [ $n$fault = 2wrong-order ] && continue
-        found $fault step "$(place $fault 21-40)"
-        found $fault phase "$(place $fault 41-)"
+        by_step=$(place $fault 21-40) by_phase=$(place $fault 41-)
+        found $fault step "$by_step" $mlp
+        found $fault phase "$by_phase" $mlp
     done
 done
+
+echo "$special" | sed '/^$/d' >"$tmp/special"
+while IFS='|' read -r fault n by_step by_phase settings; do
+    found $fault step "$by_step" $settings
+    found $fault phase "$by_phase" $settings
+done <"$tmp/special"
 
 # Without a verification a fault is let in, but not silently.
 fsdp 2 train --model mlp --data "$digits" --steps 1 --inject skip-rank

@@ -103,6 +103,36 @@ compare_gathered(void *context, fsdp_parameter_t *parameter, const void *data)
     bad += !same;
 }
 
+/* Elements of all padded wholes. */
+static size_t
+padded_wholes(fsdp_module_t *net)
+{
+    fsdp_parameter_t *p[TWIN_PARAMS];
+    size_t n = fsdp_module_parameters(net, p, TWIN_PARAMS), numel = 0;
+    for (size_t i = 0; i < n; i++)
+        numel += fsdp_parameter_local(p[i]).padded_numel * (size_t)twin_size();
+    return numel;
+}
+
+/* What stays between forward and backward, and what the backward then sends:
+ * 1 / K of the whole to each of K - 1 neighbours. */
+static void
+check_part_kept(fsdp_module_t *net, const fsdp_mesh_t *mesh, int k)
+{
+    size_t whole = padded_wholes(net) * sizeof(float);
+    size_t before = fsdp_memory_live_bytes(FSDP_MEM_UNSHARDED_PARAM);
+    fsdp_tape_t *tape = fsdp_tape_create(NULL);
+    fsdp_tensor_t *loss =
+        net_loss(net, tape, net_batch(net, tape, NET_BATCH, twin_micro(0)));
+    size_t kept = fsdp_memory_live_bytes(FSDP_MEM_UNSHARDED_PARAM) - before;
+    size_t sent = fsdp_mesh_counter(mesh, FSDP_ALL_GATHER).bytes_sent;
+    mck_assert(kept == (k < twin_size() || k == 1 ? whole / (size_t)k : 0));
+    fsdp_backward(tape, loss);
+    fsdp_tape_destroy(&tape);
+    sent = fsdp_mesh_counter(mesh, FSDP_ALL_GATHER).bytes_sent - sent;
+    mck_assert(sent == (size_t)(k - 1) * whole / (size_t)k);
+}
+
 START_TEST(gathers_of_groups_of_k)
 {
     int size = twin_size();
@@ -117,10 +147,11 @@ START_TEST(gathers_of_groups_of_k)
         fsdp_module_t *net = net_create(&plain);
         twin_t *twin = twin_create(net_create(&plain), NULL);
         whole_net = net_create(&plain);
+        net_run(whole_net, 0); /* so that it is there */
         net_shard(net, &options);
         good = bad = 0;
         fsdp_set_observer(&observer);
-        net_run(net, twin_micro(0));
+        check_part_kept(net, mesh, k);
         fsdp_set_observer(NULL);
         /* 10 parameters, forward and backward; kept if k is 1 */
         mck_assert(bad == 0 && good == (k == 1 ? 10 : 20));

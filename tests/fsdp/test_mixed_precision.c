@@ -320,31 +320,49 @@ START_TEST(recomputed_outputs_are_cast)
 }
 END_TEST
 
-/* Told not to cast, the module must be given its type; integers never change. */
+/* Looks at its input, then casts it itself. */
+static fsdp_values_t
+looking_forward(fsdp_module_t *self, fsdp_tape_t *tape, fsdp_values_t inputs)
+{
+    fsdp_tensor_t *x = inputs.tensor[0];
+    seen_in[num_seen++] = x->dtype;
+    x = fsdp_cast(tape, x, self->parameter[0]->data_dtype);
+    return fsdp_values1(
+        fsdp_linear(tape, x, self->parameter[0], self->parameter[1]));
+}
+
+/* Inputs are cast if that is asked for, which it is by default; integers never
+ * are, but what comes out has the output_dtype. */
 START_TEST(inputs_left_alone)
 {
     fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
     fsdp_options_t options = policy(mesh, FSDP_BF16, FSDP_FP32);
-    options.mp_policy.cast_forward_inputs = false;
-    fsdp_module_t *b = fsdp_linear_create("", 5, 5, true, FSDP_FP32, 1);
     fsdp_module_t *wte = fsdp_embedding_create("", 7, 5, 1, FSDP_FP32, 1);
-    b->forward = watched_forward;
-    ck_assert(fully_shard(b, &options) == FSDP_OK);
-    options.mp_policy.cast_forward_inputs = true;
     options.mp_policy.output_dtype = FSDP_FP64;
     ck_assert(fully_shard(wte, &options) == FSDP_OK);
+    options.mp_policy.output_dtype = FSDP_DTYPE_NONE;
     fsdp_tape_t *tape = fsdp_tape_create(NULL);
     fsdp_tensor_t *index =
         fsdp_tape_new_tensor(tape, FSDP_INT32, 1, (size_t[]){2});
     fsdp_tensor_zero(index);
     fsdp_tensor_t *wide = fsdp_module_call1(wte, tape, index);
     ck_assert(wide->dtype == FSDP_FP64);
-    num_seen = 0;
-    fsdp_module_call1(b, tape, fsdp_cast(tape, wide, FSDP_BF16));
-    ck_assert(num_seen == 1 && seen_in[0] == FSDP_BF16);
+    for (int on = 0; on < 2; on++) {
+        fsdp_module_t *b = fsdp_linear_create("", 5, 5, true, FSDP_FP32, 1);
+        b->forward = looking_forward;
+        if (!on)
+            options.mp_policy.cast_forward_inputs = false;
+        ck_assert(fully_shard(b, &options) == FSDP_OK);
+        options = policy(mesh, FSDP_BF16, FSDP_FP32);
+        num_seen = 0;
+        fsdp_tensor_t *y = fsdp_module_call1(b, tape, wide);
+        ck_assert(num_seen == 1);
+        ck_assert(seen_in[0] == (on ? FSDP_BF16 : FSDP_FP64));
+        ck_assert(y->dtype == FSDP_BF16);
+        fsdp_module_destroy(&b);
+    }
     fsdp_tape_destroy(&tape);
     fsdp_module_destroy(&wte);
-    fsdp_module_destroy(&b);
     fsdp_mesh_destroy(&mesh);
 }
 END_TEST

@@ -438,6 +438,8 @@ START_TEST(a_step_given_up)
                 fsdp_parameter_local_zero_grad(all[p]);
         }
         mck_assert(fsdp_memory_live_bytes(FSDP_MEM_UNSHARDED_PARAM) == base);
+        /* nor has a gather or a reduction been left under way */
+        mck_assert(fsdp_memory_live_bytes(FSDP_MEM_COMM) == 0);
         twin_train(twin, net, net_run, &r, 1);
     }
     twin_destroy(&twin);

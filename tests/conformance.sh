@@ -22,19 +22,19 @@ rows() {
 
 # Prints what is wrong with one FILE:CASE or script.
 missing() {
-    file=${1%%:*}
-    if [ ! -f "$srcdir/$file" ]; then
-        echo "$2: no file $file"
-    elif [ "$file" != "$1" ]; then
-        grep -q "^START_TEST(${1#*:})" "$srcdir/$file" ||
-            echo "$2: no test ${1#*:} in $file"
+    path=${1%%:*}
+    if [ ! -f "$srcdir/$path" ]; then
+        echo "$2: no file $path"
+    elif [ "$path" != "$1" ]; then
+        grep -q "^START_TEST(${1#*:})" "$srcdir/$path" ||
+            echo "$2: no test ${1#*:} in $path"
         # A case must be added to its suite, too.
-        grep -q "tcase_add_.*test(.*[ ,]${1#*:}[,)]" "$srcdir/$file" ||
-            echo "$2: $file does not run ${1#*:}"
+        grep -q "tcase_add_.*test(.*[ ,]${1#*:}[,)]" "$srcdir/$path" ||
+            echo "$2: $path does not run ${1#*:}"
     else
-        case $file in
+        case $path in
         *.sh) ;;
-        *) echo "$2: $file is no script, and no case of it is named" ;;
+        *) echo "$2: $path is no script, and no case of it is named" ;;
         esac
     fi
 }

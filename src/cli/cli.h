@@ -32,11 +32,12 @@ typedef struct cli_options {
     double loss_scale;
     long loss_scale_interval;
     /* sharding */
-    const char *mesh;          /**< "8", "2x4"; NULL: all ranks            */
-    const char *reshard;       /**< "auto", "true", "false", "K"           */
-    int shard_placement;       /**< CLI_SHARD_FIRST or CLI_SHARD_LARGEST   */
-    int reduce_order;          /**< as fsdp_reduce_order_t                 */
-    int averaging;             /**< as fsdp_averaging_t                    */
+    const char *mesh;    /**< "8", "2x4"; NULL: all ranks            */
+    long tp;             /**< ranks that share each batch and its layers */
+    const char *reshard; /**< "auto", "true", "false", "K"           */
+    int shard_placement; /**< CLI_SHARD_FIRST or CLI_SHARD_LARGEST   */
+    int reduce_order;    /**< as fsdp_reduce_order_t                 */
+    int averaging;       /**< as fsdp_averaging_t                    */
     const char *divide_factor; /**< a number, "default"; NULL: micro-batches */
     bool force_sum;
     int gradient_sync; /**< as fsdp_gradient_sync_t                  */
@@ -110,8 +111,15 @@ void cli_choose_threads(long asked);
 /** Replicas and shards that --mesh says, or all ranks as shards. */
 fsdp_status_t cli_mesh_shape(const cli_options_t *options, int ranks,
                              int *replicas, int *shards);
-/** That mesh; the options must have been checked.  Collective. */
+/** That mesh, with a last dimension "tp" if --tp is above 1; the options must
+ *  have been checked.  Collective. */
 fsdp_mesh_t *cli_make_mesh(const cli_options_t *options);
+/** The dimensions of it that fully_shard() gets: itself, or a slice that the
+ *  caller owns and destroys first. */
+fsdp_mesh_t *cli_data_mesh(const cli_options_t *options, fsdp_mesh_t *mesh);
+/** Cuts the layers over `comm`, or (NULL) as if they were; nothing for --tp 1. */
+fsdp_status_t cli_parallelize(fsdp_module_t *model,
+                              const cli_options_t *options, fsdp_comm_t *comm);
 /** Do units belong to FSDP1 (--api fsdp1 or --strategy)? */
 bool cli_is_fsdp1(const cli_options_t *options);
 fsdp_mixed_precision_policy_t cli_mp_policy(const cli_options_t *options);

@@ -16,7 +16,8 @@ typedef struct cli_run {
     const cli_options_t *o;
     cli_task_t task;
     fsdp_task_t callbacks;
-    fsdp_mesh_t *mesh;
+    fsdp_mesh_t *mesh;      /* all dimensions */
+    fsdp_mesh_t *data_mesh; /* those that parameters are sharded over */
     fsdp_comm_t *comm; /* all ranks, for what is not the run's own traffic */
     fsdp_module_t *model;
     fsdp_optimizer_t *optimizer;
@@ -24,6 +25,7 @@ typedef struct cli_run {
     fsdp_schedule_t schedule;
     long first_step; /* 1, or the one after the checkpoint's */
     int rank, size;
+    int batch_rank, batches; /* whose batch; how many ranks have their own */
     int replicas, shards;
     int micros;    /* micro-batches of this rank in a step, m */
     double divide; /* what sums over ranks are divided by; 0: default */

@@ -164,12 +164,16 @@ cli_run_check(const cli_options_t *o, int size)
         if (status != FSDP_OK)
             return status;
     }
-    fsdp_status_t status = cli_run_check_mesh(o, size);
+    if (size % o->tp != 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--tp %ld does not divide the %d ranks; start %ld",
+                          o->tp, size, (size / o->tp + 1) * o->tp);
+    fsdp_status_t status = cli_run_check_mesh(o, size / (int)o->tp);
     if (status == FSDP_OK)
         status = check_divide(o);
     if (status == FSDP_OK)
         status = check_types(o);
     if (status == FSDP_OK)
         status = cli_run_check_checkpoint(o);
-    return status == FSDP_OK ? check_batch(o, size) : status;
+    return status == FSDP_OK ? check_batch(o, size / (int)o->tp) : status;
 }

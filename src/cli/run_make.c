@@ -26,12 +26,21 @@ adamw_options(const cli_options_t *o)
     return adamw;
 }
 
+/* The ranks that share this one's batch. */
+static fsdp_comm_t *
+tp_comm(const cli_run_t *run)
+{
+    int last = fsdp_mesh_ndim(run->mesh) - 1;
+    return run->o->tp > 1 ? fsdp_mesh_comm(run->mesh, last) : NULL;
+}
+
 static fsdp_status_t
 make_model(cli_run_t *run)
 {
     run->model = cli_task_model(&run->task);
-    fsdp_status_t status =
-        cli_shard(run->model, run->o, run->mesh, run->divide);
+    fsdp_status_t status = cli_parallelize(run->model, run->o, tp_comm(run));
+    if (status == FSDP_OK)
+        status = cli_shard(run->model, run->o, run->data_mesh, run->divide);
     if (status == FSDP_OK && run->o->init != NULL)
         status = fsdp_model_load(run->model, run->comm, run->o->init);
     return status;
@@ -88,7 +97,7 @@ make_verifier(cli_run_t *run)
         .task = run->callbacks,
         .model = run->model,
         .optimizer = run->optimizer,
-        .mesh = run->mesh,
+        .mesh = run->data_mesh,
         .reduce_order = (fsdp_reduce_order_t)o->reduce_order,
         .micro_batches = run->micros,
         .gradient_sync = (fsdp_gradient_sync_t)o->gradient_sync,
@@ -119,14 +128,17 @@ cli_run_open(cli_run_t *run)
     if (status != FSDP_OK)
         return status;
 
-    cli_mesh_shape(o, run->size, &run->replicas, &run->shards);
-    run->micros = (int)(o->batch_size / o->micro_batch_size / run->size);
-    run->divide = cli_divide_factor(o, run->size, run->micros);
+    run->batches = run->size / (int)o->tp;
+    run->batch_rank = run->rank / (int)o->tp;
+    cli_mesh_shape(o, run->batches, &run->replicas, &run->shards);
+    run->micros = (int)(o->batch_size / o->micro_batch_size / run->batches);
+    run->divide = cli_divide_factor(o, run->batches, run->micros);
     run->callbacks = cli_task_callbacks(&run->task);
     size_t all = (size_t)run->micros * (size_t)run->size;
     run->losses = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->losses);
     run->gathered = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->gathered);
     run->mesh = cli_make_mesh(o);
+    run->data_mesh = cli_data_mesh(o, run->mesh);
     run->comm = fsdp_comm_dup(fsdp_comm_world(), "report");
     status = make_model(run);
     if (status == FSDP_OK)
@@ -150,6 +162,8 @@ cli_run_close(cli_run_t *run)
     fsdp_optimizer_destroy(&run->optimizer);
     fsdp_module_destroy(&run->model);
     fsdp_comm_destroy(&run->comm);
+    if (run->data_mesh != run->mesh)
+        fsdp_mesh_destroy(&run->data_mesh);
     fsdp_mesh_destroy(&run->mesh);
     fsdp_free(run->losses);
     fsdp_free(run->gathered);

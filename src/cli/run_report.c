@@ -12,16 +12,16 @@ cli_held_out_t
 cli_run_evaluate(cli_run_t *run)
 {
     long count = cli_task_held_out_count(&run->task);
-    long rounds = (count + run->size - 1) / run->size;
+    long rounds = (count + run->batches - 1) / run->batches;
     cli_held_out_t sum = {0},
                    *all = fsdp_alloc(FSDP_MEM_OTHER,
                                      (size_t)run->size * sizeof *all);
     for (long j = 0; j < rounds; j++) {
-        long index = j * run->size + run->rank;
+        long index = j * run->batches + run->batch_rank;
         bool counts = index < count;
         cli_held_out_t mine =
             cli_task_held_out(&run->task, run->model, counts ? index : 0);
-        if (!counts)
+        if (!counts || run->rank % run->o->tp != 0)
             mine = (cli_held_out_t){0};
         fsdp_all_gather(run->comm, "held out", FSDP_FP64, &mine, all,
                         sizeof mine / sizeof(double));
@@ -55,7 +55,7 @@ cli_run_say_what_begins(const cli_run_t *run)
            fsdp_dtype_name(run->task.dtype), run->size,
            run->size > 1 ? "s" : "", fsdp_get_num_threads(),
            fsdp_get_num_threads() > 1 ? "s" : "", o->steps,
-           o->steps > 1 ? "s" : "", (long)run->size, run->micros,
+           o->steps > 1 ? "s" : "", (long)run->batches, run->micros,
            o->micro_batch_size, o->model != CLI_MLP ? "sequences" : "rows");
     if (fsdp_fault_chosen() != FSDP_FAULT_NONE)
         printf("fsdp: injected fault: %s\n",

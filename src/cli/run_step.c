@@ -6,7 +6,7 @@
 static int
 micro_batch_of(const cli_run_t *run, int j)
 {
-    int rank = run->rank;
+    int rank = run->batch_rank;
     if (rank == 1 && fsdp_fault(FSDP_FAULT_HALF_BATCH))
         rank = 0;
     return fsdp_global_micro_batch((fsdp_gradient_sync_t)run->o->gradient_sync,
@@ -23,10 +23,10 @@ count_targets(cli_run_t *run, long step)
     for (int j = 0; j < run->micros; j++)
         mine += cli_task_targets(&run->task, step, micro_batch_of(run, j));
     if (fsdp_fault(FSDP_FAULT_TOKENS_OF_RANK))
-        return mine * run->size;
+        return mine * run->batches;
     fsdp_all_reduce(run->comm, "targets", FSDP_FP64, FSDP_SUM, FSDP_ORDER_RANK,
                     &mine, 1);
-    return mine;
+    return mine / (double)run->o->tp; /* who share a batch count it twice */
 }
 
 /* `targets` is 0 for a mean over micro-batches. */
@@ -36,7 +36,7 @@ weight_of(const cli_run_t *run, long step, int micro, double targets)
     if (targets == 0)
         return 1;
     double share = cli_task_targets(&run->task, step, micro);
-    return share * run->micros * run->size / targets;
+    return share * run->micros * run->batches / targets;
 }
 
 static double
@@ -74,18 +74,19 @@ run_micro_batches(cli_run_t *run, long step, double *losses)
     }
 }
 
-/* [rank][j] becomes [global micro-batch]. */
+/* [rank][j] becomes [global micro-batch]; of ranks that share a batch one
+ * counts. */
 static double
 mean_loss(cli_run_t *run, const double *mine)
 {
-    int m = run->micros, size = run->size;
+    int m = run->micros, size = run->batches, tp = (int)run->o->tp;
     fsdp_all_gather(run->comm, "losses", FSDP_FP64, mine, run->gathered,
                     (size_t)m);
     for (int r = 0; r < size; r++)
         for (int j = 0; j < m; j++)
             run->losses[fsdp_global_micro_batch(
                 (fsdp_gradient_sync_t)run->o->gradient_sync, run->replicas,
-                run->shards, m, r, j)] = run->gathered[r * m + j];
+                run->shards, m, r, j)] = run->gathered[r * tp * m + j];
     return fsdp_mean_loss(run->losses, m * size, run->task.dtype,
                           (fsdp_reduce_order_t)run->o->reduce_order);
 }

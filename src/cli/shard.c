@@ -58,15 +58,54 @@ cli_mesh_shape(const cli_options_t *options, int ranks, int *replicas,
     return FSDP_OK;
 }
 
+static bool
+has_replicas(const cli_options_t *options)
+{
+    return options->mesh != NULL && strchr(options->mesh, 'x') != NULL;
+}
+
+static const char *const dims[] = {"replicate", "shard", "tp"};
+
 fsdp_mesh_t *
 cli_make_mesh(const cli_options_t *options)
 {
-    int replicas, shards;
-    int ranks = fsdp_comm_size(fsdp_comm_world());
-    bool two = options->mesh != NULL && strchr(options->mesh, 'x') != NULL;
-    if (cli_mesh_shape(options, ranks, &replicas, &shards) != FSDP_OK)
+    int size[3] = {1, 1, (int)options->tp};
+    int ranks = fsdp_comm_size(fsdp_comm_world()) / size[2];
+    int skipped = has_replicas(options) ? 0 : 1;
+    if (cli_mesh_shape(options, ranks, &size[0], &size[1]) != FSDP_OK)
         return NULL;
-    return two ? fsdp_mesh_create_2d(replicas, shards) : fsdp_mesh_create_1d();
+    return fsdp_mesh_create(3 - skipped - (options->tp == 1), size + skipped,
+                            dims + skipped);
+}
+
+fsdp_mesh_t *
+cli_data_mesh(const cli_options_t *options, fsdp_mesh_t *mesh)
+{
+    int skipped = has_replicas(options) ? 0 : 1;
+    return options->tp == 1
+               ? mesh
+               : fsdp_mesh_slice(mesh, 2 - skipped, dims + skipped);
+}
+
+fsdp_status_t
+cli_parallelize(fsdp_module_t *model, const cli_options_t *options,
+                fsdp_comm_t *comm)
+{
+    fsdp_tensor_parallel_t tp = {
+        .degree = (int)options->tp,
+        .comm = comm,
+        .reduce_order = (fsdp_reduce_order_t)options->reduce_order,
+    };
+    if (options->tp == 1)
+        return FSDP_OK;
+    switch (options->model) {
+    case CLI_GPT2:
+        return fsdp_tensor_parallel_gpt2(model, &tp);
+    case CLI_LLAMA:
+        return fsdp_tensor_parallel_llama(model, &tp);
+    default:
+        return fsdp_tensor_parallel_mlp(model, &tp);
+    }
 }
 
 /* ---- settings of units ------------------------------------------------------- */

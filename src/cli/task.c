@@ -194,6 +194,8 @@ build(void *context)
 {
     cli_task_t *task = context;
     fsdp_module_t *model = cli_task_model(task);
+    if (cli_parallelize(model, task->options, NULL) != FSDP_OK)
+        task->failed = true; /* the run failed in the same way */
     if (task->options->init != NULL &&
         fsdp_model_load(model, NULL, task->options->init) != FSDP_OK)
         task->failed = true;

@@ -140,15 +140,55 @@ next_of_kind(const recorder_t *recorder, record_kind_t kind, int *at)
     return NULL;
 }
 
+/* Which of the ranks that share a batch it is. */
+static size_t
+place_in_batch(const fsdp_verifier_t *verifier, int r)
+{
+    size_t place = 0;
+    for (int q = 0; q < r; q++)
+        place += verifier->dp_rank[q] == verifier->dp_rank[r];
+    return place;
+}
+
+/* Rank r's values against the baseline's: all of them, or the columns that it has
+ * where ranks that share a batch have some each. */
+static void
+compare_columns(fsdp_verifier_t *verifier, place_t place, const record_t *mine,
+                const char *ours, const record_t *base, int r)
+{
+    size_t size = fsdp_dtype_size(mine->dtype), n = mine->columns;
+    if (mine->numel == base->numel) {
+        verifier_compare(verifier, &place, mine->dtype, ours, base->data,
+                         mine->numel);
+        return;
+    }
+    size_t first = place_in_batch(verifier, r) * n;
+    for (size_t row = 0; row < mine->numel / n; row++) {
+        place.element = row * base->columns + first;
+        verifier_compare(verifier, &place, mine->dtype, ours + row * n * size,
+                         (const char *)base->data + place.element * size, n);
+    }
+}
+
+/* Are the run's values those of the baseline, or some columns of them? */
+static bool
+fits(const record_t *mine, const record_t *base)
+{
+    if (mine->numel == base->numel)
+        return true;
+    return mine->columns > 0 && base->columns > mine->columns &&
+           mine->numel / mine->columns == base->numel / base->columns;
+}
+
 static void
 compare_activation(fsdp_verifier_t *verifier, const record_t *record,
                    const char *all, int r, int *at)
 {
     int d = verifier->dp_rank[r];
+    int from = *at;
     const record_t *base =
-        next_of_kind(&verifier->base_recorder[d], record->kind, at);
-    FSDP_CHECK(base != NULL && base->unit == record->unit &&
-                   base->numel == record->numel,
+        next_of_kind(&verifier->base_recorder[d], record->kind, &from);
+    FSDP_CHECK(base != NULL && base->unit == record->unit && fits(record, base),
                "unit %s ran otherwise in the baseline than on rank %d",
                record->unit, r);
     place_t place = {
@@ -161,10 +201,11 @@ compare_activation(fsdp_verifier_t *verifier, const record_t *record,
     };
     size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
     if (record->dtype == base->dtype)
-        verifier_compare(verifier, &place, record->dtype,
-                         all + (size_t)r * bytes, base->data, record->numel);
+        compare_columns(verifier, place, record, all + (size_t)r * bytes, base,
+                        r);
     else
         verifier_compare_types(verifier, &place, record->dtype, base->dtype);
+    *at = from;
 }
 
 static void

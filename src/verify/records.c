@@ -82,6 +82,9 @@ add_tensor(recorder_t *recorder, record_kind_t kind, const char *unit,
     size_t numel = fsdp_tensor_numel(tensor);
     recorder_add(recorder, kind, unit, -1, tensor->dtype, tensor->data, numel,
                  numel);
+    if (tensor->ndim > 0)
+        recorder->list[recorder->count - 1].columns =
+            tensor->shape[tensor->ndim - 1];
 }
 
 static void

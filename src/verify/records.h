@@ -22,7 +22,8 @@ typedef struct record {
     int param;         /**< RECORD_REDUCED: which                      */
     fsdp_dtype_t dtype;
     size_t numel;
-    void *data; /**< owned                                      */
+    size_t columns; /**< of an activation: its last dimension   */
+    void *data;     /**< owned                                      */
 } record_t;
 
 typedef struct recorder {

@@ -204,6 +204,55 @@ OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0 timeout 60 ./fsdp $mlp $csv \
 status=$?
 refuses "Open MPI's mpirun" 'mpiexec.mpich'
 
+# ---- options of sharding
+hybrid='--api fsdp1 --sharding-strategy HYBRID_SHARD'
+counts='3 4'
+bad '--mesh|2x5|10 ranks' $mlp $csv --mesh 2x5
+counts=4
+for mesh in 2x 2y2 0x4 x4 -2x2 2x2x1 '2 x 2'; do
+    bad '--mesh|replicas' $mlp $csv --mesh "$mesh"
+done
+bad '--reshard-after-forward|sometimes|auto' $mlp $csv \
+    --reshard-after-forward sometimes
+bad '--reshard-after-forward 3|divisor' $mlp $csv --reshard-after-forward 3
+bad '--reshard-after-forward 4|2 ranks' $mlp $csv --mesh 2x2 \
+    --reshard-after-forward 4
+bad '--reshard-after-forward' $mlp $csv --reshard-after-forward 0
+for factor in 0 -1 x '' 1e99 nan; do
+    bad '--divide-factor' $mlp $csv --divide-factor "$factor"
+done
+bad '--gradient-sync|replicas|--mesh' $mlp $csv --gradient-sync last-all-reduce
+bad '--gradient-sync|choose one' $mlp $csv --gradient-sync sometimes
+bad '--param-dtype|choose one' $mlp $csv --param-dtype int32
+bad '--averaging|choose one' $mlp $csv --averaging median
+bad '--no-cast-forward-inputs|--param-dtype' $gpt2 $text \
+    --no-cast-forward-inputs
+bad '--no-cast-forward-inputs|--param-dtype' $mlp $csv \
+    --no-cast-forward-inputs --param-dtype bfloat16
+bad '--loss-scale|--grad-scaler' $mlp $csv --loss-scale 8
+bad '--documents|gpt2' $mlp $csv --documents
+bad 'offload|no-such-folder|create' $mlp $csv --batch-size 16 \
+    --offload no-such-folder
+bad '--tp 3|4 ranks' $mlp $csv --tp 3
+bad '--tp|--api fsdp2' $mlp $csv --tp 2 --api fsdp1
+for option in '--averaging pre-post' --force-sum '--forward-prefetch 1' \
+    '--backward-prefetch 1' '--shard-placement largest' \
+    '--reshard-after-forward true' '--output-dtype float32'; do
+    bad "${option%% *}|--api fsdp2" $mlp $csv $option --api fsdp1
+    bad "${option%% *}|--api fsdp2" $mlp $csv $option --strategy zero2
+done
+bad '--sharding-strategy|--api fsdp1' $mlp $csv --sharding-strategy NO_SHARD
+bad '--backward-prefetch-policy|--api fsdp1' $mlp $csv \
+    --backward-prefetch-policy NONE
+bad '--sharding-strategy HYBRID_SHARD|--mesh' $mlp $csv $hybrid
+bad '--mesh 2x2|HYBRID_SHARD' $mlp $csv --api fsdp1 --mesh 2x2
+bad '--gradient-sync|fsdp2' $mlp $csv $hybrid --mesh 2x2 \
+    --gradient-sync last-all-reduce
+bad '--strategy zero1|--mesh' $mlp $csv --strategy zero1 --mesh 2x2
+bad '--strategy ddp|--api' $mlp $csv --strategy ddp --api fsdp1
+counts=2
+bad 'heads|2 ranks|multiple of 2' $gpt2 $text --tp 2 --heads 1
+
 # Ranks that are told different things.
 ranks=2 arguments='train : train'
 timeout -k 5 60 $MPIEXEC -n 1 ./fsdp $mlp $csv --batch-size 4 : \

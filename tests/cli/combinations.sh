@@ -41,11 +41,11 @@ draws() {
         if (kind == "mlp")
             line = line " --model mlp --data " digits " --hidden 24,13"
         else if (kind == "gpt2")
-            line = line " --model gpt2 --data " stories " --layers 2 --heads 3" \
+            line = line " --model gpt2 --data " stories " --layers 2 --heads 4" \
                 " --width 24 --context 8 --eval-batches 1"
         else
             line = line " --model llama --data " stories " --layers 2" \
-                " --heads 6 --kv-heads 2 --width 24 --intermediate-size 24" \
+                " --heads 4 --kv-heads 2 --width 24 --intermediate-size 24" \
                 " --context 8 --eval-batches 1"
         if (kind == "gpt2") {
             maybe("untied", "- +")
@@ -70,11 +70,13 @@ draws() {
             say("loss-scale-interval", 1)
         }
     }
-    function fsdp2(   shards) {
-        shards = ranks
-        if (ranks % 2 == 0 && next_random(2)) {
-            shards = pick(divisors(ranks))
-            say("mesh", ranks / shards "x" shards)
+    function fsdp2(   shards, data) {
+        data = shards = ranks / tp
+        if (tp > 1)
+            say("tp", tp)
+        if (data % 2 == 0 && next_random(2)) {
+            shards = pick(divisors(data))
+            say("mesh", data / shards "x" shards)
         }
         maybe("output-dtype", "- - float32 bfloat16")
         maybe("reshard-after-forward", "- auto true false" divisors(shards))
@@ -85,7 +87,7 @@ draws() {
         maybe("forward-prefetch", "- - 1 2")
         maybe("backward-prefetch", "- - 1 2")
         maybe("offload", "- - - - - " files)
-        maybe("gradient-sync", ranks > shards ? "- last last-all-reduce" : "- last")
+        maybe("gradient-sync", data > shards ? "- last last-all-reduce" : "- last")
     }
     function fsdp1(   shards) {
         say("api", "fsdp1")
@@ -104,12 +106,13 @@ draws() {
         next_random(2); next_random(2)
         ranks = next_random(8) + 1
         line = ranks
+        api = pick("fsdp2 fsdp2 fsdp2 fsdp1 strategy")
+        tp = api == "fsdp2" && ranks % 2 == 0 ? pick("1 1 2") : 1
         kind = model()
         micros = pick("1 2 3")
         say("micro-batch-size", 2)
-        say("batch-size", 2 * ranks * micros)
+        say("batch-size", 2 * ranks / tp * micros)
         types(kind)
-        api = pick("fsdp2 fsdp2 fsdp2 fsdp1 strategy")
         if (api == "fsdp2")
             fsdp2()
         else if (api == "fsdp1")

@@ -1,9 +1,12 @@
 ## Suites of src/verify.  See tests/local.mk.
 suites += \
+    %D%/test_contract \
     %D%/test_faults \
     %D%/test_parts \
+    %D%/test_replicas \
     %D%/test_runs
 
 trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_faults_SOURCES = %D%/test_faults.c $(trainer)
 %C%_test_runs_SOURCES = %D%/test_runs.c $(trainer)
+%C%_test_replicas_SOURCES = %D%/test_replicas.c $(trainer)

@@ -131,7 +131,9 @@ open_run(run_t *run)
     sgd.nesterov = t->dampening == 0;
     sgd.weight_decay = 0.1;
     fsdp_adamw_options_t adam = fsdp_adamw_options_default();
-    run->mesh = fsdp_mesh_create_1d();
+    run->mesh = t->replicas > 0
+                    ? fsdp_mesh_create_2d(t->replicas, run->size / t->replicas)
+                    : fsdp_mesh_create_1d();
     run->model = make_model(t, t->other_seed ? 8 : 7);
     shard(run);
     run->optimizer = t->adamw ? fsdp_adamw_create(run->model, &adam)
@@ -326,7 +328,7 @@ trainer_run(const trainer_t *trainer)
                  .rank = fsdp_comm_rank(fsdp_comm_world()),
                  .size = fsdp_comm_size(fsdp_comm_world())};
     open_run(&run);
-    run.tamperer = last_owner(&run);
+    run.tamperer = trainer->replicas > 0 ? run.size - 1 : last_owner(&run);
     for (long step = 1; step <= TRAINER_STEPS; step++)
         result.step[step - 1] = train_step(&run, step);
     result.total = fsdp_verifier_total(run.verifier);

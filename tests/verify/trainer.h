@@ -34,6 +34,7 @@ typedef struct trainer {
     double dampening; /**< 0: Nesterov's momentum */
     double clip;      /**< 0: no clipping */
     double dropout;
+    int replicas; /**< 0: no replicas; the last rank tampers then           */
     tamper_t tamper;
     bool other_seed; /**< the run's initial values are not the baseline's */
 } trainer_t;

@@ -45,6 +45,7 @@
 #include "fsdp/model_file.h"
 #include "fsdp/safetensors.h"
 /* Floor 6, verify */
+#include "fsdp/trace.h"
 #include "fsdp/verify.h"
 
 #endif

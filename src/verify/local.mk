@@ -21,5 +21,13 @@ libfsdp_la_SOURCES += \
     %D%/steps.c \
     %D%/term_sum.c \
     %D%/term_sum.h \
+    %D%/trace/about.c \
+    %D%/trace/internal.h \
+    %D%/trace/join.c \
+    %D%/trace/names.c \
+    %D%/trace/open.c \
+    %D%/trace/order.c \
+    %D%/trace/rank.c \
+    %D%/trace/read.c \
     %D%/value.h \
     %D%/verifier.c

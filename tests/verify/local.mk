@@ -4,9 +4,11 @@ suites += \
     %D%/test_faults \
     %D%/test_parts \
     %D%/test_replicas \
-    %D%/test_runs
+    %D%/test_runs \
+    %D%/test_trace
 
 trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_faults_SOURCES = %D%/test_faults.c $(trainer)
 %C%_test_runs_SOURCES = %D%/test_runs.c $(trainer)
 %C%_test_replicas_SOURCES = %D%/test_replicas.c $(trainer)
+%C%_test_trace_SOURCES = %D%/test_trace.c %D%/hand_trace.c %D%/hand_trace.h

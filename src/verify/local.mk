@@ -29,5 +29,6 @@ libfsdp_la_SOURCES += \
     %D%/trace/order.c \
     %D%/trace/rank.c \
     %D%/trace/read.c \
+    %D%/trace/replay.h \
     %D%/value.h \
     %D%/verifier.c

@@ -58,6 +58,12 @@ _Noreturn void fsdp_die(int code, const char *format, ...)
             fsdp_check_failed(__FILE__, __LINE__, #cond, __VA_ARGS__);         \
     } while (0)
 
+/** "fsdp: warning: ..." on standard error, in one piece, from this process; the
+ *  caller says which rank it is if that matters. */
+void fsdp_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** "fsdp: ..." with the last error's message, the same way. */
+void fsdp_print_error(void);
+
 _Noreturn void fsdp_check_failed(const char *file, int line, const char *cond,
                                  const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -74,18 +74,42 @@ fsdp_set_speaker(void (*ask)(void))
     process.ask_to_speak = ask;
 }
 
-/* The message as one write, so that lines of several ranks do not mix. */
+/* One write, so that lines of several ranks do not mix: fprintf() writes a line
+ * in pieces. */
 static void
-print_line(const char *text)
+print_line(const char *kind, const char *text)
 {
-    char line[MESSAGE_BYTES + 64], who[32] = "";
-    if (process.rank >= 0)
-        snprintf(who, sizeof who, "rank %d: ", process.rank);
-    snprintf(line, sizeof line, "fsdp: %s%s\n", who, text);
-
+    char line[MESSAGE_BYTES + 64];
+    snprintf(line, sizeof line, "fsdp: %s%s\n", kind, text);
     fflush(stdout);
     ssize_t written = write(STDERR_FILENO, line, strlen(line));
     (void)written; /* there is nobody left to tell */
+}
+
+static void
+print_last_line(const char *text)
+{
+    char who[32] = "";
+    if (process.rank >= 0)
+        snprintf(who, sizeof who, "rank %d: ", process.rank);
+    print_line(who, text);
+}
+
+void
+fsdp_warn(const char *format, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    print_line("warning: ", text);
+}
+
+void
+fsdp_print_error(void)
+{
+    print_line("", last_error);
 }
 
 /* Only the first to die speaks: if its way out fails in turn the process ends
@@ -109,7 +133,7 @@ die(int code, const char *text)
     enter_once(code);
     if (process.ask_to_speak != NULL)
         process.ask_to_speak();
-    print_line(text);
+    print_last_line(text);
     if (process.end_all != NULL)
         process.end_all(code);
     _exit(code);

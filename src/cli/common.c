@@ -24,8 +24,7 @@ cli_choose_threads(long asked)
         threads = cores > ranks ? cores / ranks : 1;
     fsdp_set_num_threads((int)threads);
     if (cli_speaks() && threads > 1 && threads * ranks > cores)
-        fprintf(stderr,
-                "fsdp: warning: %d ranks of %ld threads on %d cores; "
-                "--threads %d would be faster\n",
-                ranks, threads, cores, cores > ranks ? cores / ranks : 1);
+        fsdp_warn("%d ranks of %ld threads on %d cores; --threads %d would be "
+                  "faster",
+                  ranks, threads, cores, cores > ranks ? cores / ranks : 1);
 }

@@ -144,7 +144,7 @@ run(cli_command_t command, int *argc, char ***argv,
     if (status == FSDP_OK)
         status = heard;
     if (status != FSDP_OK && status != FSDP_ERR_VERIFY && cli_speaks())
-        fprintf(stderr, "fsdp: %s\n", fsdp_error_message());
+        fsdp_print_error();
     fsdp_finalize();
     return fsdp_status_exit_code(status);
 }

@@ -62,8 +62,8 @@ cli_run_say_what_begins(const cli_run_t *run)
                fsdp_fault_text(fsdp_fault_chosen()));
     fflush(stdout);
     if (fsdp_fault_chosen() != FSDP_FAULT_NONE && o->verify == FSDP_VERIFY_OFF)
-        fprintf(stderr, "fsdp: warning: a fault is injected and nothing "
-                        "looks for it; add --verify step\n");
+        fsdp_warn("a fault is injected and nothing looks for it; add --verify "
+                  "step");
 }
 
 void
@@ -98,7 +98,6 @@ void
 cli_run_say_if_fault_hid(void)
 {
     if (fsdp_fault_chosen() != FSDP_FAULT_NONE && cli_speaks())
-        fprintf(stderr,
-                "fsdp: warning: the injected fault changed no value here; "
-                "use more ranks, more micro-batches or a step of the run\n");
+        fsdp_warn("the injected fault changed no value here; use more ranks, "
+                  "more micro-batches or a step of the run");
 }

@@ -1,5 +1,4 @@
 /* PyTorch: torch/distributed/fsdp/_exec_order_utils.py. */
-#include <stdio.h>
 #include <string.h>
 
 #include "fsdp/fsdp1_state.h"
@@ -114,14 +113,13 @@ check_order_is_kept(fsdp_exec_order_data_t *data,
     if (i < first->count && first->handle[i] == handle)
         return;
     if (!data->warning)
-        fprintf(stderr,
-                "warning: rank %d: the forward's order differs from that of "
-                "the first iteration: unit \"%s\" where %s%s%s was expected; "
-                "collectives are unchecked and may hang\n",
-                fsdp_comm_rank(fsdp_comm_world()), shown(handle),
-                i < first->count ? "\"" : "",
-                i < first->count ? shown(first->handle[i]) : "none",
-                i < first->count ? "\"" : "");
+        fsdp_warn("rank %d: the forward's order differs from that of the first "
+                  "iteration: unit \"%s\" where %s%s%s was expected; "
+                  "collectives are unchecked and may hang",
+                  fsdp_comm_rank(fsdp_comm_world()), shown(handle),
+                  i < first->count ? "\"" : "",
+                  i < first->count ? shown(first->handle[i]) : "none",
+                  i < first->count ? "\"" : "");
     data->warning = true;
 }
 

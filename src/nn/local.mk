@@ -5,6 +5,7 @@ libfsdp_la_SOURCES += \
     %D%/dropout_key.h \
     %D%/gpt2.c %D%/gpt2_internal.h \
     %D%/gpt2_block.c \
+    %D%/head_operator.c %D%/head_operator.h \
     %D%/layers.c \
     %D%/llama.c %D%/llama_internal.h \
     %D%/llama_block.c \
@@ -42,4 +43,5 @@ libfsdp_la_SOURCES += \
     %D%/parts.c %D%/parts.h \
     %D%/region.c \
     %D%/tape.c %D%/tape_internal.h \
-    %D%/tensor_parallel.c
+    %D%/tensor_parallel.c \
+    %D%/vocab_head.c %D%/vocab_head.h

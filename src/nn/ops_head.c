@@ -1,4 +1,4 @@
-/* The head of a language model and its loss, CHUNK rows at a time.  The
+/* The head of a language model and its loss, a chunk of rows at a time.  The
  * gradients are made while a chunk's logits are there, so these live once, in
  * the forward, and never for all rows.
  *
@@ -9,15 +9,7 @@
  * in the backward, from logits that are computed again. */
 
 #include "fsdp/memory.h"
-#include "fsdp/status.h"
-#include "nn/ops_internal.h"
-
-enum { CHUNK = 256 }; /* the rows of the GEMM's own tiles */
-
-typedef struct saved {
-    fsdp_tensor_t *dx, *dweight; /* NULL: not wanted, or not made yet */
-    int32_t ignore_index;
-} saved_t;
+#include "nn/head_operator.h"
 
 typedef struct head {
     const fsdp_tensor_t *x; /* [N,C] */
@@ -29,17 +21,9 @@ typedef struct head {
     int32_t ignore_index;
     size_t rows, channels, classes, element;
     double scale; /* of the gradients: upstream / targets that count */
-    void *logits; /* [CHUNK,V], then their gradient */
+    void *logits; /* [rows of a chunk,V], then their gradient */
     void *losses; /* [N] */
 } head_t;
-
-static void
-free_saved(void *saved)
-{
-    saved_t *s = saved;
-    fsdp_tensor_destroy(&s->dx);
-    fsdp_tensor_destroy(&s->dweight);
-}
 
 /* Rows [begin, begin + n). */
 static void
@@ -70,15 +54,15 @@ one_chunk(const head_t *h, size_t begin, size_t n)
 static double
 all_chunks(head_t *h)
 {
-    size_t chunk = h->rows < CHUNK ? h->rows : CHUNK;
+    size_t chunk = h->rows < FSDP_HEAD_CHUNK ? h->rows : FSDP_HEAD_CHUNK;
     h->logits =
         fsdp_alloc(FSDP_MEM_ACTIVATION, chunk * h->classes * h->element);
     h->losses = fsdp_alloc(FSDP_MEM_ACTIVATION, h->rows * h->element);
     if (h->rows == 0 && h->dweight != NULL)
         h->wide.k->fill(h->dweight, 0, h->classes * h->channels);
-    for (size_t begin = 0; begin < h->rows; begin += CHUNK) {
+    for (size_t begin = 0; begin < h->rows; begin += FSDP_HEAD_CHUNK) {
         size_t left = h->rows - begin;
-        one_chunk(h, begin, left < CHUNK ? left : CHUNK);
+        one_chunk(h, begin, left < FSDP_HEAD_CHUNK ? left : FSDP_HEAD_CHUNK);
     }
     double sum = h->wide.k->sum(h->losses, h->rows);
     fsdp_free(h->losses);
@@ -86,11 +70,10 @@ all_chunks(head_t *h)
     return sum;
 }
 
-/* The mean loss, and the gradients of s, which are those of `upstream` times
- * it. */
 static double
 mean_loss(const fsdp_tensor_t *x, fsdp_parameter_t *weight,
-          const fsdp_tensor_t *target, const saved_t *s, double upstream)
+          const fsdp_tensor_t *target, const fsdp_head_saved_t *s,
+          double upstream)
 {
     double count = (double)fsdp_op_count_targets(target, s->ignore_index);
     head_t h = {.x = x,
@@ -112,87 +95,17 @@ mean_loss(const fsdp_tensor_t *x, fsdp_parameter_t *weight,
     return sum / count;
 }
 
-static void
-multiply(fsdp_tensor_t *grad, double upstream)
-{
-    if (grad != NULL && upstream != 1)
-        fsdp_kernels(grad->dtype)
-            ->scale(grad->data, upstream, grad->data, fsdp_tensor_numel(grad));
-}
+static const fsdp_op_t head_op = {"linear_cross_entropy", fsdp_head_backward,
+                                  fsdp_head_free_saved};
 
-static void
-new_grads(fsdp_node_t *node)
-{
-    saved_t *s = fsdp_node_saved(node);
-    if (fsdp_node_needs_grad(node, 0))
-        s->dx = fsdp_node_new_grad_input(node, 0);
-    if (fsdp_op_wants_grad(node, 0))
-        s->dweight = fsdp_parameter_new_grad(fsdp_node_parameter(node, 0));
-}
-
-/* Are the gradients made in the backward? */
-static bool
-is_late(const fsdp_tensor_t *x)
-{
-    return fsdp_op_compute_dtype(x->dtype) != x->dtype;
-}
-
-static void
-head_backward(fsdp_node_t *node)
-{
-    saved_t *s = fsdp_node_saved(node);
-    fsdp_tensor_t *x = fsdp_node_input(node, 0);
-    fsdp_parameter_t *weight = fsdp_node_parameter(node, 0);
-    double upstream = fsdp_tensor_get(fsdp_node_grad_output(node, 0), 0);
-    if (is_late(x)) {
-        new_grads(node);
-        mean_loss(x, weight, fsdp_node_input(node, 1), s, upstream);
-    } else {
-        multiply(s->dx, upstream);
-        multiply(s->dweight, upstream);
-    }
-    if (s->dx != NULL)
-        fsdp_node_set_grad_input(node, 0, s->dx);
-    if (s->dweight != NULL)
-        fsdp_parameter_add_grad(weight, s->dweight);
-    s->dx = s->dweight = NULL;
-}
-
-static const fsdp_op_t head_op = {"linear_cross_entropy", head_backward,
-                                  free_saved};
-
-static void
-check(const fsdp_tensor_t *x, const fsdp_parameter_t *weight,
-      const fsdp_tensor_t *target)
-{
-    FSDP_CHECK(weight->ndim == 2,
-               "linear_cross_entropy: weight %s has %d dimensions, not 2",
-               weight->name, weight->ndim);
-    size_t shape[2] = {weight->shape[0], fsdp_op_columns(x)};
-    fsdp_op_check_parameter("linear_cross_entropy", weight, x->dtype, 2, shape);
-    fsdp_op_check_targets("linear_cross_entropy", x, target);
-}
-
-/* The node comes before the computation, as it tells whether there will be a
- * backward. */
 fsdp_tensor_t *
 fsdp_linear_cross_entropy(fsdp_tape_t *tape, fsdp_tensor_t *x,
                           fsdp_parameter_t *weight, fsdp_tensor_t *target,
                           int32_t ignore_index)
 {
-    check(x, weight, target);
-    fsdp_tensor_t *loss =
-        fsdp_op_new_scalar(tape, fsdp_op_compute_dtype(x->dtype));
-    fsdp_node_t *node =
-        fsdp_tape_record(tape, &head_op, fsdp_values2(x, target), &weight, 1,
-                         fsdp_values1(loss), sizeof(saved_t));
-    saved_t none = {.ignore_index = ignore_index}, *s = &none;
-    if (node != NULL) {
-        s = fsdp_node_saved(node);
-        s->ignore_index = ignore_index;
-        if (!is_late(x))
-            new_grads(node);
-    }
-    fsdp_tensor_set(loss, 0, mean_loss(x, weight, target, s, 1));
-    return loss;
+    fsdp_head_check(head_op.name, x, weight, target);
+    fsdp_head_saved_t saved = {.ignore_index = ignore_index,
+                               .mean_loss = mean_loss};
+    return fsdp_head_loss(tape, &head_op, x, weight, target, &saved,
+                          sizeof saved);
 }

@@ -127,7 +127,8 @@ typedef struct fsdp_trace_about {
     double divide_factor; /**< NaN: none, the averaging's own                */
     int reduce_order;     /**< fsdp_reduce_order_t; -1: unknown              */
     double dropout;       /**< NaN: unknown                                  */
-    int num_parameters;   /**< in model order; 0: unknown                    */
+    int64_t seed; /**< of libfsdp's own dropout; -1: unknown                 */
+    int num_parameters; /**< in model order; 0: unknown                    */
     const fsdp_trace_parameter_t *parameter;
     int num_units; /**< in forward order; 0: unknown                         */
     const char *const *unit;
@@ -203,5 +204,48 @@ const fsdp_trace_collective_t *fsdp_trace_ledger(const fsdp_trace_t *trace,
 /** The data-parallel rank that `rank` said it was in this step; -1: unknown. */
 int fsdp_trace_data_parallel_rank(const fsdp_trace_t *trace, long step,
                                   int rank);
+
+/* ---- recording ------------------------------------------------------------ */
+
+/** Writes what a sharded run meets, each rank its own files.  Not a bit of the
+ *  run changes. */
+typedef struct fsdp_trace_recorder fsdp_trace_recorder_t;
+
+typedef struct fsdp_trace_recorder_options {
+    const char *dir;      /**< must not hold a trace; is made if missing      */
+    fsdp_module_t *model; /**< sharded; borrowed                              */
+    fsdp_optimizer_t *optimizer; /**< of it; borrowed                         */
+    fsdp_mesh_t *mesh; /**< all dimensions, for the ledger; borrowed          */
+    int tensor;        /**< neighbouring ranks that share each batch          */
+    long first_step, last_step; /**< that are recorded                        */
+    /** What trace.json shall say; ranks, steps, parameters and units are filled
+     *  in.  gradient_sync, micro_batches, replicas, shards and grad_clip count
+     *  here too.  Borrowed, with its strings, until the end. */
+    const fsdp_trace_about_t *about;
+} fsdp_trace_recorder_options_t;
+
+/** All of this is collective, and called in this order: begin_step, for each
+ *  micro-batch: micro_batch, input for each, (the forward), loss, (the
+ *  backward); gradients (before clipping), norm (after it), update (after the
+ *  optimizer), end_step.  Steps that are not recorded cost nothing.  On failure
+ *  *recorder is NULL. */
+fsdp_status_t
+fsdp_trace_recorder_create(const fsdp_trace_recorder_options_t *options,
+                           fsdp_trace_recorder_t **recorder);
+void fsdp_trace_recorder_begin_step(fsdp_trace_recorder_t *recorder, long step);
+/** Our j-th of the step begins. */
+void fsdp_trace_recorder_micro_batch(fsdp_trace_recorder_t *recorder, int j);
+void fsdp_trace_recorder_input(fsdp_trace_recorder_t *recorder,
+                               const char *name, const fsdp_tensor_t *tensor);
+/** The mean over the micro-batch, before it is weighted or scaled. */
+void fsdp_trace_recorder_loss(fsdp_trace_recorder_t *recorder,
+                              const fsdp_tensor_t *loss);
+void fsdp_trace_recorder_gradients(fsdp_trace_recorder_t *recorder);
+void fsdp_trace_recorder_norm(fsdp_trace_recorder_t *recorder, double norm);
+void fsdp_trace_recorder_update(fsdp_trace_recorder_t *recorder, double lr);
+/** The step is on the disk, or the error (FSDP_ERR_IO) is told. */
+fsdp_status_t fsdp_trace_recorder_end_step(fsdp_trace_recorder_t *recorder);
+/** Writes trace.json, if a step was recorded and none failed; frees, nulls. */
+fsdp_status_t fsdp_trace_recorder_finish(fsdp_trace_recorder_t **recorder);
 
 #endif

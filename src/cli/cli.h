@@ -61,6 +61,7 @@ typedef struct cli_options {
     const char *checkpoint_dir;
     long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
     bool resume;
+    const char *record, *record_steps;
     /* generate */
     const char *model_file, *prompt;
     long tokens;

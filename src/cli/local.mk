@@ -30,7 +30,7 @@ fsdp_SOURCES = \
     $(plan_sim) \
     %D%/report.c %D%/report.h \
     %D%/run.h %D%/run_check.c %D%/run_checkpoint.c %D%/run_make.c \
-    %D%/run_report.c %D%/run_step.c \
+    %D%/run_record.c %D%/run_report.c %D%/run_step.c \
     %D%/shard.c %D%/shard1.c \
     %D%/task.c %D%/task.h \
     %D%/train.c

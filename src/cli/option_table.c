@@ -186,6 +186,11 @@ const cli_option_spec_t cli_option_table[] = {
     {"resume", CLI_FLAG, AT(resume), 0, 0, NULL, CLI_TRAIN,
      "go on from the newest checkpoint, on any number of ranks",
      CLI_NEEDS_NOTHING},
+    {"record", CLI_TEXT, AT(record), 0, 0, "FOLDER", CLI_TRAIN,
+     "write all that each rank meets as a trace, for fsdp compare",
+     CLI_NEEDS_NOTHING},
+    {"record-steps", CLI_TEXT, AT(record_steps), 0, 0, "N|A-B", CLI_TRAIN,
+     "of the first N steps, or of steps A to B (10)", CLI_NEEDS_RECORD},
     {"log-file", CLI_TEXT, AT(log_file), 0, 0, "FILE", CLI_TRAIN | CLI_PLAN,
      "a JSON object a line", CLI_NEEDS_NOTHING},
     /* fsdp generate */

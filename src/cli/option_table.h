@@ -24,7 +24,8 @@ typedef enum cli_need {
     CLI_NEEDS_PARAM_DTYPE,
     CLI_NEEDS_SCALER,
     CLI_NEEDS_FSDP2,
-    CLI_NEEDS_FSDP1
+    CLI_NEEDS_FSDP1,
+    CLI_NEEDS_RECORD
 } cli_need_t;
 
 typedef struct cli_option_spec {

@@ -208,6 +208,8 @@ is_met(cli_need_t need, const cli_options_t *o)
         return !cli_is_fsdp1(o);
     case CLI_NEEDS_FSDP1:
         return o->api == CLI_FSDP1 && o->strategy == 0;
+    case CLI_NEEDS_RECORD:
+        return o->record != NULL;
     case CLI_NEEDS_NOTHING:
         break;
     }
@@ -229,6 +231,7 @@ check_needs(const bool *given, const cli_options_t *o)
         [CLI_NEEDS_SCALER] = "--grad-scaler",
         [CLI_NEEDS_FSDP2] = "--api fsdp2",
         [CLI_NEEDS_FSDP1] = "--api fsdp1",
+        [CLI_NEEDS_RECORD] = "--record",
     };
     for (int i = 0; i < cli_option_count; i++) {
         const cli_option_spec_t *spec = &cli_option_table[i];

@@ -4,6 +4,7 @@
  *  run_make.c    mesh, model, optimizer, verification
  *  run_step.c    one step
  *  run_checkpoint.c  going on later
+ *  run_record.c  writing a trace
  *  run_report.c  held-out data, what is said before and after
  */
 #ifndef FSDP_CLI_RUN_H
@@ -21,7 +22,9 @@ typedef struct cli_run {
     fsdp_comm_t *comm; /* all ranks, for what is not the run's own traffic */
     fsdp_module_t *model;
     fsdp_optimizer_t *optimizer;
-    fsdp_verifier_t *verifier; /* NULL: not verifying */
+    fsdp_verifier_t *verifier;       /* NULL: not verifying */
+    fsdp_trace_recorder_t *recorder; /* NULL: not recording */
+    struct cli_record *record;       /* what trace.json says */
     fsdp_schedule_t schedule;
     long first_step; /* 1, or the one after the checkpoint's */
     int rank, size;
@@ -45,8 +48,13 @@ fsdp_status_t cli_run_check_save(const char *path);
 fsdp_status_t cli_run_open(cli_run_t *run);
 void cli_run_close(cli_run_t *run);
 
-/** One step; fills the result.  Collective. */
-void cli_run_step(cli_run_t *run, cli_step_t *step);
+/** The optimizers that were asked for. */
+fsdp_sgd_options_t cli_run_sgd(const cli_options_t *options);
+fsdp_adamw_options_t cli_run_adamw(const cli_options_t *options);
+
+/** One step; fills the result.  The error is that of a recording.
+ *  Collective. */
+fsdp_status_t cli_run_step(cli_run_t *run, cli_step_t *step);
 
 /** --checkpoint-dir and --resume: is what was asked for possible? */
 fsdp_status_t cli_run_check_checkpoint(const cli_options_t *options);
@@ -55,6 +63,13 @@ fsdp_status_t cli_run_check_checkpoint(const cli_options_t *options);
 fsdp_status_t cli_run_resume(cli_run_t *run);
 /** Writes one after this step, if it is time.  Collective. */
 fsdp_status_t cli_run_checkpoint(cli_run_t *run, long step);
+
+/** --record: is what was asked for possible? */
+fsdp_status_t cli_run_check_record(const cli_options_t *options);
+/** Begins the recording, if that was asked for.  Collective. */
+fsdp_status_t cli_run_record(cli_run_t *run);
+/** Ends it.  Collective. */
+fsdp_status_t cli_run_end_record(cli_run_t *run);
 
 /** Held-out figures over all ranks.  Collective. */
 cli_held_out_t cli_run_evaluate(cli_run_t *run);

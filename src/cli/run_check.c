@@ -175,5 +175,7 @@ cli_run_check(const cli_options_t *o, int size)
         status = check_types(o);
     if (status == FSDP_OK)
         status = cli_run_check_checkpoint(o);
+    if (status == FSDP_OK)
+        status = cli_run_check_record(o);
     return status == FSDP_OK ? check_batch(o, size / (int)o->tp) : status;
 }

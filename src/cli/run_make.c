@@ -2,8 +2,8 @@
 
 #include "cli/run.h"
 
-static fsdp_sgd_options_t
-sgd_options(const cli_options_t *o)
+fsdp_sgd_options_t
+cli_run_sgd(const cli_options_t *o)
 {
     fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
     sgd.lr = o->lr;
@@ -13,8 +13,8 @@ sgd_options(const cli_options_t *o)
     return sgd;
 }
 
-static fsdp_adamw_options_t
-adamw_options(const cli_options_t *o)
+fsdp_adamw_options_t
+cli_run_adamw(const cli_options_t *o)
 {
     fsdp_adamw_options_t adamw = fsdp_adamw_options_default();
     adamw.lr = o->lr;
@@ -50,8 +50,8 @@ static fsdp_status_t
 make_optimizer(cli_run_t *run)
 {
     const cli_options_t *o = run->o;
-    fsdp_sgd_options_t sgd = sgd_options(o);
-    fsdp_adamw_options_t adamw = adamw_options(o);
+    fsdp_sgd_options_t sgd = cli_run_sgd(o);
+    fsdp_adamw_options_t adamw = cli_run_adamw(o);
     run->optimizer = o->optimizer == CLI_SGD
                          ? fsdp_sgd_create(run->model, &sgd)
                          : fsdp_adamw_create(run->model, &adamw);
@@ -109,8 +109,8 @@ make_verifier(cli_run_t *run)
         .grad_scaler = o->grad_scaler ? &scaler : NULL,
         .clip_norm = o->grad_clip,
         .adamw = o->optimizer == CLI_ADAMW,
-        .sgd = sgd_options(o),
-        .adam = adamw_options(o),
+        .sgd = cli_run_sgd(o),
+        .adam = cli_run_adamw(o),
     };
     run->verifier = fsdp_verifier_create(&options);
 }
@@ -149,6 +149,8 @@ cli_run_open(cli_run_t *run)
         status = cli_run_resume(run);
     if (status == FSDP_OK)
         make_verifier(run);
+    if (status == FSDP_OK)
+        status = cli_run_record(run);
     if (run->task.failed)
         status = FSDP_ERR_INPUT;
     return fsdp_comm_agree(fsdp_comm_world(), status);

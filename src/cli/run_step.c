@@ -39,6 +39,25 @@ weight_of(const cli_run_t *run, long step, int micro, double targets)
     return share * run->micros * run->batches / targets;
 }
 
+/* The loss that the backward begins with. */
+static fsdp_tensor_t *
+run_forward(cli_run_t *run, fsdp_tape_t *tape, long step, int j, double targets)
+{
+    bool text = run->o->model != CLI_MLP;
+    int micro = micro_batch_of(run, j);
+    fsdp_values_t batch = cli_task_batch(&run->task, tape, step, micro);
+    if (run->recorder != NULL) {
+        fsdp_trace_recorder_micro_batch(run->recorder, j);
+        fsdp_trace_recorder_input(run->recorder, text ? "tokens" : "x",
+                                  batch.tensor[0]);
+        fsdp_trace_recorder_input(run->recorder, "targets", batch.tensor[1]);
+    }
+    fsdp_tensor_t *mean = cli_task_mean(&run->task, tape, run->model, batch);
+    if (run->recorder != NULL)
+        fsdp_trace_recorder_loss(run->recorder, mean);
+    return cli_task_weigh(tape, mean, weight_of(run, step, micro, targets));
+}
+
 static double
 forward_backward(cli_run_t *run, long step, int j, double targets)
 {
@@ -47,9 +66,7 @@ forward_backward(cli_run_t *run, long step, int j, double targets)
     fsdp_tape_options_t options =
         task->tape_options(task->context, step, micro);
     fsdp_tape_t *tape = fsdp_tape_create(&options);
-    fsdp_tensor_t *loss =
-        cli_task_loss(&run->task, tape, run->model, step, micro,
-                      weight_of(run, step, micro, targets));
+    fsdp_tensor_t *loss = run_forward(run, tape, step, j, targets);
     double value = fsdp_tensor_get(loss, 0);
     if (run->scaler != NULL)
         loss = fsdp_grad_scaler_scale(run->scaler, tape, loss);
@@ -135,7 +152,7 @@ update(cli_run_t *run, double lr)
         fsdp_zero_gather_parameters(run->model);
 }
 
-void
+fsdp_status_t
 cli_run_step(cli_run_t *run, cli_step_t *s)
 {
     double start = fsdp_clock_seconds();
@@ -144,13 +161,19 @@ cli_run_step(cli_run_t *run, cli_step_t *s)
     fsdp_fault_set_step(s->step);
     if (run->verifier != NULL)
         fsdp_verifier_begin_step(run->verifier, s->step);
+    if (run->recorder != NULL)
+        fsdp_trace_recorder_begin_step(run->recorder, s->step);
     run_micro_batches(run, s->step, mine);
     s->loss = mean_loss(run, mine);
     fsdp_free(mine);
     if (run->verifier != NULL)
         fsdp_verifier_gradients(run->verifier, s->loss);
     unscale(run);
+    if (run->recorder != NULL)
+        fsdp_trace_recorder_gradients(run->recorder);
     s->grad_norm = take_norm(run);
+    if (run->recorder != NULL)
+        fsdp_trace_recorder_norm(run->recorder, s->grad_norm);
     if (run->verifier != NULL)
         fsdp_verifier_norm(run->verifier, s->grad_norm);
 
@@ -160,8 +183,14 @@ cli_run_step(cli_run_t *run, cli_step_t *s)
         fsdp_verifier_update(run->verifier, s->lr);
         s->report = fsdp_verifier_end_step(run->verifier);
     }
+    fsdp_status_t status = FSDP_OK;
+    if (run->recorder != NULL) {
+        fsdp_trace_recorder_update(run->recorder, s->lr);
+        status = fsdp_trace_recorder_end_step(run->recorder);
+    }
     fsdp_optimizer_zero_grad(run->optimizer);
     size_t per_sample = run->o->model != CLI_MLP ? (size_t)run->o->context : 1;
     s->per_second = (double)run->o->batch_size * (double)per_sample /
                     (fsdp_clock_seconds() - start);
+    return status;
 }

@@ -229,8 +229,8 @@ end_document(const int32_t *tokens, int32_t *targets, size_t context)
     }
 }
 
-static fsdp_values_t
-training_batch(const cli_task_t *task, fsdp_tape_t *tape, long step, int micro)
+fsdp_values_t
+cli_task_batch(const cli_task_t *task, fsdp_tape_t *tape, long step, int micro)
 {
     size_t rows = (size_t)task->options->micro_batch_size;
     size_t context = (size_t)task->options->context;
@@ -244,14 +244,17 @@ training_batch(const cli_task_t *task, fsdp_tape_t *tape, long step, int micro)
 }
 
 fsdp_tensor_t *
-cli_task_loss(const cli_task_t *task, fsdp_tape_t *tape, fsdp_module_t *model,
-              long step, int micro, double weight)
+cli_task_mean(const cli_task_t *task, fsdp_tape_t *tape, fsdp_module_t *model,
+              fsdp_values_t xy)
 {
-    fsdp_values_t xy = training_batch(task, tape, step, micro);
-    fsdp_tensor_t *mean =
-        task->options->model != CLI_MLP
-            ? fsdp_module_call(model, tape, xy).tensor[0]
-            : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
+    return task->options->model != CLI_MLP
+               ? fsdp_module_call(model, tape, xy).tensor[0]
+               : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
+}
+
+fsdp_tensor_t *
+cli_task_weigh(fsdp_tape_t *tape, fsdp_tensor_t *mean, double weight)
+{
     return weight == 1 ? mean : fsdp_scale(tape, mean, weight);
 }
 
@@ -260,7 +263,7 @@ cli_task_targets(const cli_task_t *task, long step, int micro)
 {
     fsdp_tape_options_t options = {0};
     fsdp_tape_t *tape = fsdp_tape_create(&options);
-    const fsdp_tensor_t *y = training_batch(task, tape, step, micro).tensor[1];
+    const fsdp_tensor_t *y = cli_task_batch(task, tape, step, micro).tensor[1];
     size_t numel = fsdp_tensor_numel(y), count = 0;
     for (size_t i = 0; i < numel; i++)
         count += ((const int32_t *)y->data)[i] != FSDP_IGNORE_INDEX;
@@ -282,7 +285,8 @@ loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
             all += cli_task_targets(task, step, g);
         weight = cli_task_targets(task, step, micro) * micros / all;
     }
-    return cli_task_loss(task, tape, model, step, micro, weight);
+    fsdp_values_t xy = cli_task_batch(task, tape, step, micro);
+    return cli_task_weigh(tape, cli_task_mean(task, tape, model, xy), weight);
 }
 
 static fsdp_tape_options_t

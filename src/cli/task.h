@@ -25,10 +25,15 @@ void cli_task_close(cli_task_t *task);
 
 /** A model without values; --init is not looked at. */
 fsdp_module_t *cli_task_model(const cli_task_t *task);
-/** Loss of a global micro-batch: the mean over its targets, times `weight`. */
-fsdp_tensor_t *cli_task_loss(const cli_task_t *task, fsdp_tape_t *tape,
-                             fsdp_module_t *model, long step, int micro,
-                             double weight);
+/** A global micro-batch: the model's input and the targets. */
+fsdp_values_t cli_task_batch(const cli_task_t *task, fsdp_tape_t *tape,
+                             long step, int micro);
+/** The mean over the targets of a batch. */
+fsdp_tensor_t *cli_task_mean(const cli_task_t *task, fsdp_tape_t *tape,
+                             fsdp_module_t *model, fsdp_values_t batch);
+/** The mean times `weight`: what the backward begins with. */
+fsdp_tensor_t *cli_task_weigh(fsdp_tape_t *tape, fsdp_tensor_t *mean,
+                              double weight);
 /** How many targets of it count. */
 double cli_task_targets(const cli_task_t *task, long step, int micro);
 /** The callbacks that training and verification share; `task` is borrowed. */

@@ -25,7 +25,7 @@ train_all(cli_run_t *run)
         cli_step_t s = {.step = step,
                         .steps = o->steps,
                         .verifying = run->verifier != NULL};
-        cli_run_step(run, &s);
+        fsdp_status_t status = cli_run_step(run, &s);
         cli_report_step(&s, o->model != CLI_MLP ? "tok" : "rows");
         wrong |= s.report.differing > 0;
         if (!isfinite(s.loss) && !wrong)
@@ -33,7 +33,8 @@ train_all(cli_run_t *run)
                               "step %ld: the loss is %g; lower --lr, or give "
                               "--grad-clip or --warmup-steps",
                               step, s.loss);
-        fsdp_status_t status = cli_run_checkpoint(run, step);
+        if (status == FSDP_OK)
+            status = cli_run_checkpoint(run, step);
         if (status != FSDP_OK)
             return status;
         bool last = step == o->steps;
@@ -78,6 +79,8 @@ cli_train(const cli_options_t *options)
         fsdp_status_t saved = save(&run);
         status = saved != FSDP_OK ? saved : status;
     }
+    fsdp_status_t recorded = cli_run_end_record(&run);
+    status = status == FSDP_OK ? recorded : status;
     cli_run_close(&run);
     fsdp_status_t closed = cli_report_close();
     return status == FSDP_OK ? closed : status;

@@ -1,12 +1,15 @@
-/* Who watches: the event hook of tests and the observer of a verification. */
+/* Who watches: the event hook of tests, the observers of a verification and a
+ * recording. */
 
 #include <stddef.h>
 
 #include "fsdp/fsdp_common.h"
+#include "fsdp/status.h"
 
 static void (*event_hook)(void *context, const fsdp_event_t *event);
 static void *event_context;
-static fsdp_observer_t observer;
+static fsdp_observer_t observers[FSDP_MAX_OBSERVERS];
+static int num_observers;
 
 void
 fsdp_set_event_hook(void (*hook)(void *context, const fsdp_event_t *event),
@@ -17,9 +20,21 @@ fsdp_set_event_hook(void (*hook)(void *context, const fsdp_event_t *event),
 }
 
 void
-fsdp_set_observer(const fsdp_observer_t *new_observer)
+fsdp_add_observer(const fsdp_observer_t *observer)
 {
-    observer = new_observer != NULL ? *new_observer : (fsdp_observer_t){0};
+    FSDP_CHECK(num_observers < FSDP_MAX_OBSERVERS, "more than %d observers",
+               FSDP_MAX_OBSERVERS);
+    observers[num_observers++] = *observer;
+}
+
+void
+fsdp_remove_observer(const void *context)
+{
+    int kept = 0;
+    for (int i = 0; i < num_observers; i++)
+        if (observers[i].context != context)
+            observers[kept++] = observers[i];
+    num_observers = kept;
 }
 
 void
@@ -34,13 +49,24 @@ fsdp_emit_event(fsdp_event_kind_t kind, const char *unit,
 void
 fsdp_emit_gathered(fsdp_parameter_t *parameter, const void *data)
 {
-    if (observer.gathered != NULL)
-        observer.gathered(observer.context, parameter, data);
+    for (int i = 0; i < num_observers; i++)
+        if (observers[i].gathered != NULL)
+            observers[i].gathered(observers[i].context, parameter, data);
+}
+
+void
+fsdp_emit_unreduced(fsdp_parameter_t *parameter)
+{
+    for (int i = 0; i < num_observers; i++)
+        if (observers[i].unreduced != NULL && parameter->grad != NULL)
+            observers[i].unreduced(observers[i].context, parameter,
+                                   parameter->grad->data);
 }
 
 void
 fsdp_emit_reduced(fsdp_parameter_t *parameter, const void *grad)
 {
-    if (observer.reduced != NULL)
-        observer.reduced(observer.context, parameter, grad);
+    for (int i = 0; i < num_observers; i++)
+        if (observers[i].reduced != NULL)
+            observers[i].reduced(observers[i].context, parameter, grad);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fsdp/flat_param.h"
+#include "fsdp/fsdp_common.h"
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
 #include "fsdp/tensor.h"
@@ -21,6 +22,7 @@ fsdp_flat_param_take_grads(fsdp_flat_param_handle_t *h)
     char *flat = fsdp_calloc(FSDP_MEM_UNSHARDED_GRAD, h->numel * size);
     for (int i = 0; i < h->num_views; i++) {
         fsdp_parameter_t *p = h->view[i].parameter;
+        fsdp_emit_unreduced(p);
         if (p->grad != NULL)
             memcpy(flat + h->view[i].offset * size, p->grad->data,
                    h->view[i].numel * size);

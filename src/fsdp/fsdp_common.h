@@ -41,10 +41,12 @@ typedef enum fsdp_sharded_state {
     FSDP_UNSHARDED
 } fsdp_sharded_state_t;
 
-/** Tells the event hook and the observer, if there are any. */
+/** Tells the event hook and the observers, if there are any. */
 void fsdp_emit_event(fsdp_event_kind_t kind, const char *unit,
                      fsdp_training_state_t state);
 void fsdp_emit_gathered(fsdp_parameter_t *parameter, const void *data);
+/** Of parameter->grad, if there is one. */
+void fsdp_emit_unreduced(fsdp_parameter_t *parameter);
 void fsdp_emit_reduced(fsdp_parameter_t *parameter, const void *grad);
 
 #endif

@@ -157,10 +157,22 @@ accumulate(fsdp_param_group_t *group, bool all)
     }
 }
 
+/* Of a module that ran twice the first post-backward has not all uses yet. */
+static void
+show_unreduced(const fsdp_param_group_t *group)
+{
+    for (int p = 0; p < group->num_params; p++) {
+        fsdp_parameter_t *parameter = group->fsdp_params[p]->parameter;
+        if (parameter->awaited_uses == 0)
+            fsdp_emit_unreduced(parameter);
+    }
+}
+
 void
 fsdp_param_group_post_backward(fsdp_param_group_t *group)
 {
     group->training_state = FSDP_STATE_POST_BACKWARD;
+    show_unreduced(group);
     accumulate(group, !group->reduce_grads);
     if (group->reshard_after_backward)
         fsdp_param_group_reshard(group); /* before the reduction needs memory */

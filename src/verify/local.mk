@@ -22,6 +22,7 @@ libfsdp_la_SOURCES += \
     %D%/term_sum.c \
     %D%/term_sum.h \
     %D%/trace/about.c \
+    %D%/trace/about_write.c \
     %D%/trace/internal.h \
     %D%/trace/join.c \
     %D%/trace/names.c \
@@ -29,6 +30,12 @@ libfsdp_la_SOURCES += \
     %D%/trace/order.c \
     %D%/trace/rank.c \
     %D%/trace/read.c \
+    %D%/trace/recorder.c \
+    %D%/trace/recorder.h \
+    %D%/trace/recorder_hooks.c \
+    %D%/trace/recorder_step.c \
     %D%/trace/replay.h \
+    %D%/trace/writer.c \
+    %D%/trace/writer.h \
     %D%/value.h \
     %D%/verifier.c

@@ -85,7 +85,7 @@ watch_units(fsdp_verifier_t *verifier)
     for (int u = 0; u < verifier->num_units; u++)
         watch_begin(&verifier->unit[u].watch, &verifier->recorder_now,
                     verifier->unit[u].run, verifier->unit[u].name);
-    fsdp_set_observer(&observer);
+    fsdp_add_observer(&observer);
 }
 
 /* Which ranks there are, and which share their micro-batches. */
@@ -145,7 +145,7 @@ fsdp_verifier_create(const fsdp_verify_options_t *options)
 static void
 stop_watching(fsdp_verifier_t *verifier)
 {
-    fsdp_set_observer(NULL);
+    fsdp_remove_observer(verifier);
     for (int u = 0; u < verifier->num_units; u++)
         watch_end(&verifier->unit[u].watch);
 }

@@ -12,6 +12,7 @@ TESTS += \
     %D%/save.sh \
     %D%/shrink.sh \
     %D%/splits.sh \
+    %D%/trace.sh \
     %D%/verified.sh
 EXTRA_DIST += \
     %D%/bad_input.sh \
@@ -29,6 +30,7 @@ EXTRA_DIST += \
     %D%/save.sh \
     %D%/shrink.sh \
     %D%/splits.sh \
+    %D%/trace.sh \
     %D%/verified.sh
 
 ## A large draw of combinations: make check-combinations N=200 SEED=7

@@ -150,9 +150,9 @@ START_TEST(gathers_of_groups_of_k)
         net_run(whole_net, 0); /* so that it is there */
         net_shard(net, &options);
         good = bad = 0;
-        fsdp_set_observer(&observer);
+        fsdp_add_observer(&observer);
         check_part_kept(net, mesh, k);
-        fsdp_set_observer(NULL);
+        fsdp_remove_observer(NULL);
         /* 10 parameters, forward and backward; kept if k is 1 */
         mck_assert(bad == 0 && good == (k == 1 ? 10 : 20));
         twin_update_shards(net);

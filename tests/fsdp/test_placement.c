@@ -178,9 +178,9 @@ START_TEST(gathered_without_gaps)
     whole_mlp = even_mlp();
     twin_shard(mlp, &options);
     good = bad = 0;
-    fsdp_set_observer(&observer);
+    fsdp_add_observer(&observer);
     run_mlp(mlp, 0);
-    fsdp_set_observer(NULL);
+    fsdp_remove_observer(NULL);
     mck_assert(bad == 0 && good == 12);
     fsdp_module_destroy(&whole_mlp);
     fsdp_module_destroy(&mlp);
@@ -369,9 +369,9 @@ START_TEST(frozen_of_other_types)
     ck_assert_msg(fully_shard(module, &options) == FSDP_OK, "%s",
                   fsdp_error_message());
     ones = 0;
-    fsdp_set_observer(&observer);
+    fsdp_add_observer(&observer);
     twin_train(twin, module, run_meta, &r, 2);
-    fsdp_set_observer(NULL);
+    fsdp_remove_observer(NULL);
     mck_assert(ones == 2 * 4 * 10); /* the root gathers once a step */
     for (int p = 0; p < 5; p++)
         ck_assert(p == 1 ||

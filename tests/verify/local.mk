@@ -3,6 +3,7 @@ suites += \
     %D%/test_contract \
     %D%/test_faults \
     %D%/test_parts \
+    %D%/test_record \
     %D%/test_replicas \
     %D%/test_runs \
     %D%/test_trace
@@ -12,3 +13,4 @@ trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_runs_SOURCES = %D%/test_runs.c $(trainer)
 %C%_test_replicas_SOURCES = %D%/test_replicas.c $(trainer)
 %C%_test_trace_SOURCES = %D%/test_trace.c %D%/hand_trace.c %D%/hand_trace.h
+%C%_test_record_SOURCES = %D%/test_record.c %D%/hand_trace.c %D%/hand_trace.h

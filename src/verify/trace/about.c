@@ -1,5 +1,6 @@
 /* trace.json, which anybody may have written. */
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,7 @@ read_model(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
     a->average = get_text(r, loss, "average");
     a->loss_scale = get_number(r, loss, "scale", 0, HUGE_VAL, NAN);
     a->dropout = get_number(r, all, "dropout", 0, 1, NAN);
+    a->seed = get_count(r, all, "seed", 0, LONG_MAX, -1);
 }
 
 /* ---- the optimizer ------------------------------------------------------ */

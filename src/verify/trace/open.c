@@ -229,7 +229,8 @@ list_numbers(const char *dir, bool ranks, numbers_t *numbers)
 static bool
 is_listed_step(const fsdp_trace_about_t *about, long step)
 {
-    if (step == 0 || about->num_steps == 0)
+    if (step == 0 || about->num_steps == 0 ||
+        step == about->step[0].step - 1) /* what the first begins with */
         return true;
     for (int i = 0; i < about->num_steps; i++)
         if (about->step[i].step == step)

@@ -345,7 +345,7 @@ static const unsound_t unsound[] = {
     {"trace.json", HEAD ",\"steps\":[{\"step\":1,\"lr\":NaN}]}", "not JSON"},
     {"trace.json", HEAD ",\"steps\":[{\"step\":2},{\"step\":1}]}",
      "\"steps\" must be in ascending order"},
-    {"trace.json", HEAD ",\"steps\":[{\"step\":2}]}",
+    {"trace.json", HEAD ",\"steps\":[{\"step\":3}]}",
      "step-000001 is a step that trace.json does not list"},
     {"trace.json", HEAD ",\"gradient_sync\":\"never\"}",
      "\"gradient_sync\" must be one of"},

@@ -46,6 +46,7 @@
 #include "fsdp/safetensors.h"
 /* Floor 6, verify */
 #include "fsdp/trace.h"
+#include "fsdp/verdict.h"
 #include "fsdp/verify.h"
 
 #endif

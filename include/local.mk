@@ -37,6 +37,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/tensor.h \
     %D%/fsdp/tensor_parallel.h \
     %D%/fsdp/trace.h \
+    %D%/fsdp/verdict.h \
     %D%/fsdp/verify.h \
     %D%/fsdp/wrap.h \
     %D%/fsdp/zero.h

@@ -70,6 +70,12 @@ typedef struct cli_options {
     long ranks; /**< 0: as the mesh, or as were started */
     bool verbose;
     const char *memory, *file;
+    /* compare */
+    const char *path[3]; /**< ours, theirs, theirs in float64 */
+    int num_paths;
+    const char *rename;
+    bool json, with_double;
+    long runs;
 } cli_options_t;
 
 enum { CLI_GPT2, CLI_LLAMA, CLI_MLP };
@@ -86,7 +92,8 @@ typedef enum cli_command {
     CLI_GENERATE = 2,
     CLI_DOCTOR = 4,
     CLI_PLAN = 8,
-    CLI_INSPECT = 16
+    CLI_INSPECT = 16,
+    CLI_COMPARE = 32
 } cli_command_t;
 
 /** Reads the arguments after the command.  Messages are kept for
@@ -102,6 +109,7 @@ fsdp_status_t cli_generate(const cli_options_t *options);
 fsdp_status_t cli_doctor(const cli_options_t *options);
 fsdp_status_t cli_plan(const cli_options_t *options);
 fsdp_status_t cli_inspect(const cli_options_t *options);
+fsdp_status_t cli_compare(const cli_options_t *options);
 
 /** Is this the rank that speaks? */
 bool cli_speaks(void);

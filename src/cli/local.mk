@@ -13,6 +13,7 @@ bin_PROGRAMS += fsdp
 fsdp_SOURCES = \
     %D%/cli.h \
     %D%/common.c \
+    %D%/compare.c \
     %D%/doctor.c \
     %D%/generate.c \
     %D%/inspect.c %D%/inspect.h \

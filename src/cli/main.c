@@ -10,17 +10,20 @@
 static void
 print_help(FILE *out)
 {
-    fputs("usage: [mpirun -n RANKS] fsdp COMMAND [OPTION]...\n\n"
-          "  train      train a model on a file, sharded; --verify proves it\n"
-          "             equal to unsharded training, bit for bit\n"
-          "  generate   write text with a trained model\n"
-          "  plan       count a step before it runs: memory and traffic\n"
-          "  inspect    draw which rank holds what, or list a file's tensors\n"
-          "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
-          "  help       this text; fsdp COMMAND --help lists the options\n\n"
-          "Exit status: 0 all well, 1 the verification failed, 2 bad usage or\n"
-          "input, 3 a fault at run time.\n",
-          out);
+    fputs(
+        "usage: [mpirun -n RANKS] fsdp COMMAND [OPTION]...\n\n"
+        "  train      train a model on a file, sharded; --verify proves it\n"
+        "             equal to unsharded training, bit for bit\n"
+        "  generate   write text with a trained model\n"
+        "  plan       count a step before it runs: memory and traffic\n"
+        "  inspect    draw which rank holds what, or list a file's tensors\n"
+        "  compare    judge a recorded run of another system: equal, within\n"
+        "             rounding, or wrong, and where first\n"
+        "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
+        "  help       this text; fsdp COMMAND --help lists the options\n\n"
+        "Exit status: 0 all well, 1 the verification failed or the verdict is\n"
+        "wrong, 2 bad usage or input, 3 a fault at run time.\n",
+        out);
 }
 
 static void
@@ -56,6 +59,8 @@ find_command(const char *name)
         return CLI_PLAN;
     if (strcmp(name, "inspect") == 0)
         return CLI_INSPECT;
+    if (strcmp(name, "compare") == 0)
+        return CLI_COMPARE;
     return strcmp(name, "doctor") == 0 ? CLI_DOCTOR : 0;
 }
 
@@ -124,6 +129,7 @@ run_command(cli_command_t command, const cli_options_t *options,
            : command == CLI_GENERATE ? cli_generate(options)
            : command == CLI_PLAN     ? cli_plan(options)
            : command == CLI_INSPECT  ? cli_inspect(options)
+           : command == CLI_COMPARE  ? cli_compare(options)
                                      : cli_doctor(options);
 }
 

@@ -160,6 +160,10 @@ parse_one(cli_command_t command, int argc, char **argv, int *i,
           cli_options_t *o, bool *given)
 {
     char *name = argv[*i];
+    if (command == CLI_COMPARE && name[0] != '-' && o->num_paths < 3) {
+        o->path[o->num_paths++] = name;
+        return FSDP_OK;
+    }
     if (strncmp(name, "--", 2) != 0)
         return fsdp_error(FSDP_ERR_USAGE,
                           "unexpected argument \"%s\"; options begin with --",
@@ -281,6 +285,9 @@ cli_print_command_help(cli_command_t command, FILE *out)
         [CLI_INSPECT] = "inspect [OPTION]...\n\nDraws which rows of which "
                         "parameter each rank holds, or lists what\na "
                         "safetensors file has.",
+        [CLI_COMPARE] = "compare OURS THEIRS [THEIRS64] [OPTION]...\n\nJudges "
+                        "a trace of another system: equal, within rounding, "
+                        "or wrong, and where\nfirst.",
     };
     fprintf(out, "usage: [mpirun -n RANKS] fsdp %s\n\n", what[command]);
     for (int i = 0; i < cli_option_count; i++) {

@@ -38,4 +38,28 @@ libfsdp_la_SOURCES += \
     %D%/trace/writer.c \
     %D%/trace/writer.h \
     %D%/value.h \
+    %D%/verdict/about.c \
+    %D%/verdict/adamw.c \
+    %D%/verdict/bound.c \
+    %D%/verdict/clip.c \
+    %D%/verdict/copies.c \
+    %D%/verdict/internal.h \
+    %D%/verdict/json.c \
+    %D%/verdict/judge.c \
+    %D%/verdict/micro.c \
+    %D%/verdict/names.c \
+    %D%/verdict/ours.c \
+    %D%/verdict/place.c \
+    %D%/verdict/place.h \
+    %D%/verdict/print.c \
+    %D%/verdict/reduce.c \
+    %D%/verdict/rename.c \
+    %D%/verdict/rerun.c \
+    %D%/verdict/running.h \
+    %D%/verdict/sgd.c \
+    %D%/verdict/update.c \
+    %D%/verdict/update.h \
+    %D%/verdict/value.c \
+    %D%/verdict/verdict.c \
+    %D%/verdict/weak.c \
     %D%/verifier.c

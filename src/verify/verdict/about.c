@@ -1,0 +1,83 @@
+/* What the two traces say of themselves: settings that should be the same. */
+
+#include <math.h>
+#include <string.h>
+
+#include "verify/verdict/internal.h"
+
+static void
+note_number(judging_t *j, const char *what, double ours, double theirs)
+{
+    if (isnan(ours) || isnan(theirs) || ours == theirs)
+        return;
+    verdict_note(j, "%s: theirs %g, ours %g; ours is taken as meant", what,
+                 theirs, ours);
+}
+
+static void
+compare_optimizers(judging_t *j)
+{
+    const fsdp_trace_about_t *a = j->our_about, *b = j->their_about;
+    if (a->optimizer == FSDP_TRACE_NO_OPTIMIZER ||
+        b->optimizer == FSDP_TRACE_NO_OPTIMIZER)
+        return;
+    if (a->optimizer != b->optimizer) {
+        verdict_note(j, "optimizer: theirs %s, ours %s; ours is taken as meant",
+                     b->optimizer_name, a->optimizer_name);
+    } else if (a->optimizer == FSDP_TRACE_ADAMW) {
+        note_number(j, "beta1", a->adamw.beta1, b->adamw.beta1);
+        note_number(j, "beta2", a->adamw.beta2, b->adamw.beta2);
+        note_number(j, "eps", a->adamw.eps, b->adamw.eps);
+        note_number(j, "weight decay", a->adamw.weight_decay,
+                    b->adamw.weight_decay);
+    } else {
+        note_number(j, "momentum", a->sgd.momentum, b->sgd.momentum);
+        note_number(j, "dampening", a->sgd.dampening, b->sgd.dampening);
+        note_number(j, "weight decay", a->sgd.weight_decay,
+                    b->sgd.weight_decay);
+        note_number(j, "nesterov", a->sgd.nesterov, b->sgd.nesterov);
+    }
+}
+
+static void
+compare_rates(judging_t *j)
+{
+    const fsdp_trace_about_t *a = j->our_about, *b = j->their_about;
+    for (int i = 0; i < b->num_steps; i++)
+        for (int k = 0; k < a->num_steps; k++)
+            if (a->step[k].step == b->step[i].step &&
+                a->step[k].lr != b->step[i].lr && !isnan(a->step[k].lr) &&
+                !isnan(b->step[i].lr)) {
+                verdict_note(j,
+                             "learning rate of step %ld: theirs %g, ours %g; "
+                             "ours is taken as meant",
+                             b->step[i].step, b->step[i].lr, a->step[k].lr);
+                return;
+            }
+}
+
+/* A divisor that does not make the mean that ours makes. */
+static void
+compare_divisors(judging_t *j)
+{
+    const fsdp_trace_about_t *b = j->their_about;
+    double says =
+        isnan(b->divide_factor) ? (double)verdict_ranks(b) : b->divide_factor;
+    double means = verdict_divisor(j);
+    if (fabs(says - means) > 1e-12 * fabs(means))
+        verdict_note(j,
+                     "theirs divides the sum of its gradients by %g; for the "
+                     "mean that ours takes it would be %g",
+                     says, means);
+}
+
+void
+verdict_about(judging_t *j)
+{
+    compare_optimizers(j);
+    compare_rates(j);
+    note_number(j, "gradient clipping", j->our_about->grad_clip,
+                j->their_about->grad_clip);
+    note_number(j, "dropout", j->our_about->dropout, j->their_about->dropout);
+    compare_divisors(j);
+}

@@ -1,0 +1,237 @@
+/* Which micro-batch of theirs is which of ours.  The one of the same number, if
+ * it has the same inputs; else the one that has them; if one side has the batch
+ * in fewer pieces, several of the other end to end. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify/verdict/internal.h"
+
+/* ---- inputs ---------------------------------------------------------------- */
+
+/* FNV-1a over the bits of the values; goes on from `hash`, so that inputs end to
+ * end have the hash of one. */
+static uint64_t
+hash_values(uint64_t hash, const double *values, uint64_t numel)
+{
+    for (uint64_t i = 0; i < numel; i++) {
+        uint64_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        for (int k = 0; k < 64; k += 8)
+            hash = (hash ^ (bits >> k & 255)) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/* Of one input, called `name`, over the micro-batches from `first`; 0: one has
+ * none. */
+static uint64_t
+hash_input(judging_t *j, fsdp_trace_t *trace, long step, const char *name,
+           int first, int count)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int g = first; g < first + count; g++) {
+        const record_t *r =
+            fsdp_trace_find(trace, step, FSDP_TRACE_INPUT, g, name);
+        double *values = verdict_read(j, trace, r);
+        if (values == NULL)
+            return 0;
+        hash = hash_values(hash, values, r->numel);
+        fsdp_free(values);
+    }
+    return hash != 0 ? hash : 1;
+}
+
+/* The next record of theirs that is an input of that micro-batch, from place *i;
+ * NULL: there is no more. */
+static const record_t *
+next_input(const judging_t *j, long step, int micro, size_t *i)
+{
+    while (*i < fsdp_trace_count(j->theirs)) {
+        const record_t *r = fsdp_trace_record(j->theirs, (*i)++);
+        if (r->phase == FSDP_TRACE_INPUT && r->step == step &&
+            r->micro == micro)
+            return r;
+    }
+    return NULL;
+}
+
+/* Theirs from `first` and ours from `our_first` are the same in each input that
+ * both have, and there is one. */
+static bool
+same_inputs(judging_t *j, long step, int first, int count, int our_first,
+            int our_count)
+{
+    bool any = false;
+    size_t i = 0;
+    const record_t *r;
+    while ((r = next_input(j, step, first, &i)) != NULL) {
+        const char *name = verdict_names_ours(j->names, r);
+        if (name == NULL)
+            continue;
+        uint64_t a = hash_input(j, j->theirs, step, r->name, first, count);
+        uint64_t b = hash_input(j, j->ours, step, name, our_first, our_count);
+        if (a == 0 || a != b)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* ---- the table ---------------------------------------------------------------- */
+
+static int
+by_place(const void *a, const void *b)
+{
+    const counterpart_t *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->micro > y->micro) - (x->micro < y->micro);
+}
+
+/* Every step and micro-batch of the inputs of a trace. */
+static counterpart_t *
+list_micros(const fsdp_trace_t *trace, size_t *count)
+{
+    size_t n = fsdp_trace_count(trace), k = 0;
+    counterpart_t *list = fsdp_alloc(FSDP_MEM_OTHER, n * sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        const record_t *r = fsdp_trace_record(trace, i);
+        if (r->phase == FSDP_TRACE_INPUT)
+            list[k++] = (counterpart_t){.step = r->step, .micro = r->micro};
+    }
+    if (k > 0)
+        qsort(list, k, sizeof *list, by_place);
+    *count = 0;
+    for (size_t i = 0; i < k; i++)
+        if (*count == 0 || by_place(&list[*count - 1], &list[i]) != 0)
+            list[(*count)++] = list[i];
+    return list;
+}
+
+/* As many on both sides: one by one. */
+static void
+match_each(judging_t *j, counterpart_t *theirs, counterpart_t *ours, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (theirs[i].micro == ours[i].micro &&
+            same_inputs(j, theirs[i].step, theirs[i].micro, 1, ours[i].micro,
+                        1)) {
+            theirs[i].first = ours[i].micro;
+            theirs[i].count = ours[i].count = 1;
+        }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n && theirs[i].count == 0; k++)
+            if (ours[k].count == 0 &&
+                same_inputs(j, theirs[i].step, theirs[i].micro, 1,
+                            ours[k].micro, 1)) {
+                theirs[i].first = ours[k].micro;
+                theirs[i].count = ours[k].count = 1;
+            }
+}
+
+/* One side has k times as many, in the same order. */
+static void
+match_merged(judging_t *j, counterpart_t *theirs, int n, counterpart_t *ours,
+             int our_n)
+{
+    bool ours_more = our_n > n;
+    int k = ours_more ? our_n / n : n / our_n;
+    for (int i = 0; i < (ours_more ? n : our_n); i++) {
+        int t = ours_more ? i : i * k, o = ours_more ? i * k : i;
+        if (!same_inputs(j, theirs[t].step, theirs[t].micro, ours_more ? 1 : k,
+                         ours[o].micro, ours_more ? k : 1))
+            continue;
+        for (int part = 0; part < (ours_more ? 1 : k); part++) {
+            theirs[t + part].first = ours[o].micro;
+            theirs[t + part].count = ours_more ? k : 1;
+            theirs[t + part].part = part;
+            theirs[t + part].parts = ours_more ? 1 : k;
+        }
+    }
+}
+
+/* How many from `i` are of one step; the numbers must be 0, 1, ... */
+static int
+of_step(const counterpart_t *list, size_t count, size_t i, bool *dense)
+{
+    int n = 0;
+    *dense = true;
+    for (; i + (size_t)n < count && list[i + (size_t)n].step == list[i].step;
+         n++)
+        *dense &= list[i + (size_t)n].micro == n;
+    return n;
+}
+
+void
+verdict_match_micros(judging_t *j)
+{
+    size_t our_count, o = 0;
+    counterpart_t *ours = list_micros(j->ours, &our_count);
+    j->counterpart = list_micros(j->theirs, &j->num_counterparts);
+    for (size_t i = 0; i < j->num_counterparts; i++)
+        j->counterpart[i].parts = 1;
+    for (size_t t = 0; t < j->num_counterparts;) {
+        bool dense, our_dense;
+        int n = of_step(j->counterpart, j->num_counterparts, t, &dense);
+        while (o < our_count && ours[o].step < j->counterpart[t].step)
+            o++;
+        if (o < our_count && ours[o].step == j->counterpart[t].step) {
+            int m = of_step(ours, our_count, o, &our_dense);
+            if (n == m)
+                match_each(j, &j->counterpart[t], &ours[o], n);
+            else if (dense && our_dense && (n % m == 0 || m % n == 0))
+                match_merged(j, &j->counterpart[t], n, &ours[o], m);
+        }
+        t += (size_t)n;
+    }
+    fsdp_free(ours);
+}
+
+const counterpart_t *
+verdict_counterpart(const judging_t *j, long step, int micro)
+{
+    counterpart_t key = {.step = step, .micro = micro};
+    return j->num_counterparts > 0
+               ? bsearch(&key, j->counterpart, j->num_counterparts, sizeof key,
+                         by_place)
+               : NULL;
+}
+
+/* ---- the same data twice --------------------------------------------------------- */
+
+/* Enough different values that two draws of them are not the same by chance. */
+static bool
+is_telling(const double *values, uint64_t numel)
+{
+    uint64_t changes = 0;
+    for (uint64_t i = 1; i < numel; i++)
+        changes += values[i] != values[i - 1];
+    return changes >= 8;
+}
+
+int
+verdict_same_input(judging_t *j, const record_t *record)
+{
+    double *values = verdict_read(j, j->theirs, record);
+    int found = -1;
+    bool telling = values != NULL && is_telling(values, record->numel);
+    for (size_t i = 0; telling && found < 0 && i < j->num_counterparts; i++) {
+        const counterpart_t *c = &j->counterpart[i];
+        if (c->step != record->step || c->micro >= record->micro)
+            continue;
+        const record_t *other = fsdp_trace_find(
+            j->theirs, c->step, FSDP_TRACE_INPUT, c->micro, record->name);
+        if (other == NULL || other->numel != record->numel ||
+            other->num_pieces == 0 || record->num_pieces == 0 ||
+            other->piece[0].rank == record->piece[0].rank)
+            continue;
+        double *others = verdict_read(j, j->theirs, other);
+        if (others != NULL &&
+            memcmp(values, others, record->numel * sizeof *values) == 0)
+            found = c->micro;
+        fsdp_free(others);
+    }
+    fsdp_free(values);
+    return found;
+}

@@ -126,6 +126,7 @@ typedef struct fsdp_trace_about {
     int averaging;        /**< fsdp_averaging_t; -1: unknown                 */
     double divide_factor; /**< NaN: none, the averaging's own                */
     int reduce_order;     /**< fsdp_reduce_order_t; -1: unknown              */
+    bool force_sum;       /**< collectives only sum; false if it is not said */
     double dropout;       /**< NaN: unknown                                  */
     int64_t seed; /**< of libfsdp's own dropout; -1: unknown                 */
     int num_parameters; /**< in model order; 0: unknown                    */

@@ -6,6 +6,8 @@
 
 #include "fsdp.h"
 
+enum { CLI_MAX_OPTIONS = 128 };
+
 /** Everything that can be said on the command line; see options.c. */
 typedef struct cli_options {
     /* model */
@@ -61,7 +63,7 @@ typedef struct cli_options {
     const char *checkpoint_dir;
     long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
     bool resume;
-    const char *record, *record_steps;
+    const char *record, *record_steps, *replay;
     /* generate */
     const char *model_file, *prompt;
     long tokens;
@@ -76,6 +78,9 @@ typedef struct cli_options {
     const char *rename;
     bool json, with_double;
     long runs;
+    /* not on the command line: a trace may say them */
+    double dampening, norm_type; /**< of sgd; of the gradient's norm (2)      */
+    bool given[CLI_MAX_OPTIONS]; /**< by place in the table: was it said?     */
 } cli_options_t;
 
 enum { CLI_GPT2, CLI_LLAMA, CLI_MLP };
@@ -100,6 +105,10 @@ typedef enum cli_command {
  *  fsdp_error_message().  FSDP_OK with *help set: --help was given. */
 fsdp_status_t cli_options_parse(cli_command_t command, int argc, char **argv,
                                 cli_options_t *options, bool *help);
+/** Was the option said? */
+bool cli_is_given(const cli_options_t *options, const char *name);
+/** Is none of those that were said without effect? */
+fsdp_status_t cli_options_check(const cli_options_t *options);
 void cli_print_command_help(cli_command_t command, FILE *out);
 
 /** Each command; between fsdp_init() and fsdp_finalize(); collective.  The

@@ -29,6 +29,7 @@ fsdp_SOURCES = \
     %D%/plan_json.c \
     %D%/plan_print.c \
     $(plan_sim) \
+    %D%/replay.c %D%/replay.h \
     %D%/report.c %D%/report.h \
     %D%/run.h %D%/run_check.c %D%/run_checkpoint.c %D%/run_make.c \
     %D%/run_record.c %D%/run_report.c %D%/run_step.c \

@@ -191,6 +191,10 @@ const cli_option_spec_t cli_option_table[] = {
      CLI_NEEDS_NOTHING},
     {"record-steps", CLI_TEXT, AT(record_steps), 0, 0, "N|A-B", CLI_TRAIN,
      "of the first N steps, or of steps A to B (10)", CLI_NEEDS_RECORD},
+    {"replay", CLI_TEXT, AT(replay), 0, 0, "FOLDER", CLI_TRAIN,
+     "run the steps of a trace again: its model, initial values, inputs, "
+     "optimizer, rates and sharding, but for what is said here",
+     CLI_NEEDS_NOTHING},
     {"log-file", CLI_TEXT, AT(log_file), 0, 0, "FILE", CLI_TRAIN | CLI_PLAN,
      "a JSON object a line", CLI_NEEDS_NOTHING},
     /* fsdp generate */
@@ -274,5 +278,6 @@ cli_options_default(void)
         .runs = 16,
         .seed = 1,
         .timeout = 60,
+        .norm_type = 2,
     };
 }

@@ -6,8 +6,6 @@
 
 #include "cli/option_table.h"
 
-enum { MAX_OPTIONS = 128 };
-
 /* ---- values ------------------------------------------------------------- */
 
 /* Letters, signs and digits only: strtod() also takes blanks, words and
@@ -153,11 +151,10 @@ find_spec(cli_command_t command, const char *name, size_t length)
     return NULL;
 }
 
-/* The option at argv[*i], with its value there or in the next argument;
- * `given[k]` becomes true for option k. */
+/* The option at argv[*i], with its value there or in the next argument. */
 static fsdp_status_t
 parse_one(cli_command_t command, int argc, char **argv, int *i,
-          cli_options_t *o, bool *given)
+          cli_options_t *o)
 {
     char *name = argv[*i];
     if (command == CLI_COMPARE && name[0] != '-' && o->num_paths < 3) {
@@ -177,7 +174,7 @@ parse_one(cli_command_t command, int argc, char **argv, int *i,
         name[length] = '\0';
         return unknown_option(command, name);
     }
-    given[spec - cli_option_table] = true;
+    o->given[spec - cli_option_table] = true;
     if (spec->kind == CLI_FLAG && value != NULL)
         return fsdp_error(FSDP_ERR_USAGE, "--%s takes no value", spec->name);
     if (spec->kind == CLI_FLAG || value != NULL)
@@ -220,9 +217,18 @@ is_met(cli_need_t need, const cli_options_t *o)
     return true;
 }
 
+bool
+cli_is_given(const cli_options_t *options, const char *name)
+{
+    for (int i = 0; i < cli_option_count; i++)
+        if (options->given[i] && strcmp(cli_option_table[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 /* No option is without effect and silent about it. */
-static fsdp_status_t
-check_needs(const bool *given, const cli_options_t *o)
+fsdp_status_t
+cli_options_check(const cli_options_t *o)
 {
     static const char *const remedy[] = {
         [CLI_NEEDS_TEXT] = "--model gpt2 or llama",
@@ -239,7 +245,7 @@ check_needs(const bool *given, const cli_options_t *o)
     };
     for (int i = 0; i < cli_option_count; i++) {
         const cli_option_spec_t *spec = &cli_option_table[i];
-        if (given[i] && !is_met(spec->needs, o))
+        if (o->given[i] && !is_met(spec->needs, o))
             return fsdp_error(FSDP_ERR_USAGE,
                               "--%s has a meaning with %s only; leave it out",
                               spec->name, remedy[spec->needs]);
@@ -253,19 +259,19 @@ cli_options_parse(cli_command_t command, int argc, char **argv,
 {
     *options = cli_options_default();
     *help = false;
-    bool given[MAX_OPTIONS] = {false};
-    FSDP_CHECK(cli_option_count <= MAX_OPTIONS, "%d options", cli_option_count);
+    FSDP_CHECK(cli_option_count <= CLI_MAX_OPTIONS, "%d options",
+               cli_option_count);
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             *help = true;
             return FSDP_OK;
         }
-        fsdp_status_t status =
-            parse_one(command, argc, argv, &i, options, given);
+        fsdp_status_t status = parse_one(command, argc, argv, &i, options);
         if (status != FSDP_OK)
             return status;
     }
-    return check_needs(given, options);
+    /* What a trace says is not known yet. */
+    return options->replay != NULL ? FSDP_OK : cli_options_check(options);
 }
 
 /* ---- help --------------------------------------------------------------- */

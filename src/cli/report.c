@@ -271,6 +271,18 @@ print_collectives(const cli_summary_t *s)
     }
 }
 
+/* Nothing is held out of a trace. */
+static void
+print_held_out(const cli_summary_t *s)
+{
+    if (isnan(s->held_out_loss) && isnan(s->unigram_entropy))
+        return;
+    printf("held-out loss %.4f nats", s->held_out_loss);
+    if (!isnan(s->accuracy))
+        printf(", %.2f %% right", 100.0 * s->accuracy);
+    printf(" (guessing by frequency alone: %.4f)\n", s->unigram_entropy);
+}
+
 static void
 print_verdict(const cli_summary_t *s)
 {
@@ -295,10 +307,7 @@ cli_report_summary(const cli_summary_t *s)
     print_memory(s);
     if (world_size() > 1)
         print_collectives(s);
-    printf("held-out loss %.4f nats", s->held_out_loss);
-    if (!isnan(s->accuracy))
-        printf(", %.2f %% right", 100.0 * s->accuracy);
-    printf(" (guessing by frequency alone: %.4f)\n", s->unigram_entropy);
+    print_held_out(s);
     print_verdict(s);
     fflush(stdout);
     if (log_file != NULL)

@@ -25,6 +25,7 @@ typedef struct cli_run {
     fsdp_verifier_t *verifier;       /* NULL: not verifying */
     fsdp_trace_recorder_t *recorder; /* NULL: not recording */
     struct cli_record *record;       /* what trace.json says */
+    const struct cli_replay *replay; /* NULL: --data is trained on; borrowed */
     fsdp_schedule_t schedule;
     long first_step; /* 1, or the one after the checkpoint's */
     int rank, size;
@@ -48,6 +49,8 @@ fsdp_status_t cli_run_check_save(const char *path);
 fsdp_status_t cli_run_open(cli_run_t *run);
 void cli_run_close(cli_run_t *run);
 
+/** The rate of a step: the schedule's, or the trace's. */
+double cli_run_lr(const cli_run_t *run, long step);
 /** The optimizers that were asked for. */
 fsdp_sgd_options_t cli_run_sgd(const cli_options_t *options);
 fsdp_adamw_options_t cli_run_adamw(const cli_options_t *options);

@@ -1,5 +1,6 @@
 /* Making a run and unmaking it. */
 
+#include "cli/replay.h"
 #include "cli/run.h"
 
 fsdp_sgd_options_t
@@ -8,6 +9,7 @@ cli_run_sgd(const cli_options_t *o)
     fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
     sgd.lr = o->lr;
     sgd.momentum = o->momentum;
+    sgd.dampening = o->dampening;
     sgd.nesterov = o->nesterov;
     sgd.weight_decay = o->weight_decay >= 0 ? o->weight_decay : 0;
     return sgd;
@@ -115,13 +117,34 @@ make_verifier(cli_run_t *run)
     run->verifier = fsdp_verifier_create(&options);
 }
 
+/* Parameters and states with which the trace begins. */
+static fsdp_status_t
+begin_replay(cli_run_t *run)
+{
+    const trace_source_t *source = cli_replay_source(run->replay);
+    fsdp_status_t status = fsdp_comm_agree(
+        run->comm, trace_source_load(source, run->model, run->optimizer));
+    run->first_step = source->first_step;
+    if (status == FSDP_OK && run->o->strategy > 0)
+        fsdp_zero_gather_parameters(run->model);
+    return status;
+}
+
+double
+cli_run_lr(const cli_run_t *run, long step)
+{
+    return run->replay != NULL && !cli_is_given(run->o, "lr")
+               ? trace_source_lr(cli_replay_source(run->replay), step)
+               : fsdp_schedule_lr(&run->schedule, step);
+}
+
 fsdp_status_t
 cli_run_open(cli_run_t *run)
 {
     const cli_options_t *o = run->o;
     fsdp_status_t status = cli_run_check(o, run->size);
     if (status == FSDP_OK)
-        status = cli_task_open(&run->task, o);
+        status = cli_task_open(&run->task, o, cli_replay_source(run->replay));
     if (status == FSDP_OK)
         status = cli_run_check_save(o->save);
     status = fsdp_comm_agree(fsdp_comm_world(), status);
@@ -146,7 +169,7 @@ cli_run_open(cli_run_t *run)
     if (status == FSDP_OK)
         status = make_scaler(run);
     if (status == FSDP_OK)
-        status = cli_run_resume(run);
+        status = run->replay != NULL ? begin_replay(run) : cli_run_resume(run);
     if (status == FSDP_OK)
         make_verifier(run);
     if (status == FSDP_OK)

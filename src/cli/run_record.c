@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/run.h"
+#include "verify/trace/source.h"
 
 enum { USUAL_STEPS = 10, MOST_STEPS = 999999 };
 
@@ -65,9 +66,83 @@ cli_run_check_record(const cli_options_t *o)
 
 /* ---- what trace.json says ------------------------------------------------------ */
 
+/* A member of a configuration: a number, a truth value or a word. */
+typedef struct config_member {
+    const char *key;
+    enum { NUMBER, TRUTH, WORD } kind;
+    double number;
+    const char *word;
+} config_member_t;
+
+static void
+write_config(fsdp_json_writer_t *json, const config_member_t *list,
+             size_t count)
+{
+    fsdp_json_open_object(json);
+    for (size_t i = 0; i < count; i++) {
+        const config_member_t *m = &list[i];
+        bool whole = m->number == floor(m->number);
+        fsdp_json_key(json, m->key);
+        if (m->kind == WORD)
+            fsdp_json_string(json, m->word);
+        else if (m->kind == TRUTH)
+            fsdp_json_bool(json, m->number != 0);
+        else if (whole)
+            fsdp_json_integer(json, (int64_t)m->number);
+        else
+            fsdp_json_double(json, m->number);
+    }
+    fsdp_json_close_object(json);
+}
+
+static void
+write_gpt2(fsdp_json_writer_t *json, const fsdp_gpt2_config_t *c)
+{
+    const config_member_t list[] = {
+        {"model_type", WORD, 0, "gpt2"},
+        {"n_layer", NUMBER, (double)c->n_layer, NULL},
+        {"n_head", NUMBER, (double)c->n_head, NULL},
+        {"n_embd", NUMBER, (double)c->n_embd, NULL},
+        {"vocab_size", NUMBER, (double)c->vocab_size, NULL},
+        {"n_positions", NUMBER, (double)c->n_positions, NULL},
+        {"layer_norm_epsilon", NUMBER, c->layer_norm_epsilon, NULL},
+        {"tie_word_embeddings", TRUTH, c->tie_word_embeddings, NULL},
+        {"activation_function", WORD, 0, "gelu_new"},
+    };
+    write_config(json, list, sizeof list / sizeof *list);
+}
+
+static void
+write_llama(fsdp_json_writer_t *json, const fsdp_llama_config_t *c)
+{
+    const config_member_t list[] = {
+        {"model_type", WORD, 0, "llama"},
+        {"vocab_size", NUMBER, (double)c->vocab_size, NULL},
+        {"hidden_size", NUMBER, (double)c->hidden_size, NULL},
+        {"intermediate_size", NUMBER, (double)c->intermediate_size, NULL},
+        {"num_hidden_layers", NUMBER, (double)c->num_hidden_layers, NULL},
+        {"num_attention_heads", NUMBER, (double)c->num_attention_heads, NULL},
+        {"num_key_value_heads", NUMBER, (double)c->num_key_value_heads, NULL},
+        {"head_dim", NUMBER, (double)c->head_dim, NULL},
+        {"max_position_embeddings", NUMBER, (double)c->max_position_embeddings,
+         NULL},
+        {"rms_norm_eps", NUMBER, c->rms_norm_eps, NULL},
+        {"rope_theta", NUMBER, c->rope_theta, NULL},
+        {"tie_word_embeddings", TRUTH, c->tie_word_embeddings, NULL},
+        {"attention_bias", TRUTH, c->attention_bias, NULL},
+        {"mlp_bias", TRUTH, c->mlp_bias, NULL},
+        {"hidden_act", WORD, 0, "silu"},
+    };
+    write_config(json, list, sizeof list / sizeof *list);
+}
+
 static void
 write_mlp(fsdp_json_writer_t *json, const fsdp_mlp_config_t *mlp)
 {
+    static const char *const activation[] = {[FSDP_MLP_RELU] = "relu",
+                                             [FSDP_MLP_GELU] = "gelu",
+                                             [FSDP_MLP_GELU_TANH] =
+                                                 "gelu_tanh"};
     fsdp_json_open_object(json);
     fsdp_json_key(json, "widths");
     fsdp_json_open_array(json);
@@ -75,7 +150,7 @@ write_mlp(fsdp_json_writer_t *json, const fsdp_mlp_config_t *mlp)
         fsdp_json_integer(json, (int64_t)mlp->width[i]);
     fsdp_json_close_array(json);
     fsdp_json_key(json, "activation");
-    fsdp_json_string(json, "relu");
+    fsdp_json_string(json, activation[mlp->activation]);
     fsdp_json_close_object(json);
 }
 
@@ -84,7 +159,12 @@ model_config(const cli_task_t *task)
 {
     fsdp_json_writer_t *json = fsdp_json_writer_create();
     fsdp_json_t *config = NULL;
-    write_mlp(json, &task->mlp);
+    if (task->options->model == CLI_GPT2)
+        write_gpt2(json, &task->gpt2);
+    else if (task->options->model == CLI_LLAMA)
+        write_llama(json, &task->llama);
+    else
+        write_mlp(json, &task->mlp);
     fsdp_status_t status =
         fsdp_json_parse("config", fsdp_json_writer_text(json),
                         fsdp_json_writer_length(json), &config);
@@ -102,7 +182,7 @@ describe_optimizer(const cli_options_t *o, fsdp_trace_about_t *about)
     about->sgd = cli_run_sgd(o);
     about->adamw = cli_run_adamw(o);
     about->grad_clip = o->grad_clip;
-    about->norm_type = 2;
+    about->norm_type = o->norm_type;
 }
 
 static void
@@ -111,6 +191,7 @@ describe(const cli_run_t *run, fsdp_trace_about_t *about)
     static const char *const type[] = {
         [CLI_GPT2] = "gpt2", [CLI_LLAMA] = "llama", [CLI_MLP] = "mlp"};
     const cli_options_t *o = run->o;
+    bool mse = run->task.source != NULL && run->task.source->mse;
     *about = (fsdp_trace_about_t){
         .api = cli_is_fsdp1(o) ? "fsdp1" : "fsdp2",
         .replicas = run->replicas,
@@ -119,15 +200,16 @@ describe(const cli_run_t *run, fsdp_trace_about_t *about)
         .micro_batches = run->micros,
         .gradient_sync = o->gradient_sync,
         .model_type = type[o->model],
-        .loss = "cross_entropy",
+        .loss = mse ? "mse" : "cross_entropy",
         .ignore_index = FSDP_IGNORE_INDEX,
         .average = o->loss_average == CLI_TOKEN_MEAN ? "token" : "rank",
-        .loss_scale = 1,
+        .loss_scale = cli_task_scale(&run->task),
         .dtype = run->task.dtype,
         .has_precision = true,
         .precision = cli_mp_policy(o),
         .averaging = cli_is_fsdp1(o) ? FSDP_PRE_POST : o->averaging,
         .divide_factor = run->divide > 0 ? run->divide : (double)NAN,
+        .force_sum = o->force_sum,
         .reduce_order = o->reduce_order,
         .dropout = o->dropout,
         .seed = o->seed,
@@ -169,7 +251,8 @@ cli_run_record(cli_run_t *run)
                                              .about = &record->about};
     read_steps(o->record_steps, run->first_step, &options.first_step,
                &options.last_step);
-    if (options.last_step > o->steps)
+    if (options.last_step > o->steps ||
+        (run->replay != NULL && o->record_steps == NULL))
         options.last_step = o->steps;
     if (options.last_step < run->first_step)
         return fsdp_error(FSDP_ERR_USAGE,

@@ -81,13 +81,17 @@ cli_run_summarise(cli_run_t *run, cli_held_out_t held_out)
         .steps = run->o->steps,
         .held_out_loss = held_out.loss,
         .accuracy = held_out.correct,
-        .unigram_entropy = fsdp_dataset_unigram_entropy(run->task.data),
+        .unigram_entropy = run->task.data != NULL
+                               ? fsdp_dataset_unigram_entropy(run->task.data)
+                               : (double)NAN,
         .verifying = run->verifier != NULL,
         .mesh = run->mesh,
         .peaks = peaks,
     };
     if (run->verifier != NULL)
         summary.total = fsdp_verifier_total(run->verifier);
+    if (run->task.data == NULL)
+        summary.held_out_loss = summary.accuracy = (double)NAN;
     cli_report_summary(&summary);
     fsdp_free(peaks);
 }

@@ -55,7 +55,8 @@ run_forward(cli_run_t *run, fsdp_tape_t *tape, long step, int j, double targets)
     fsdp_tensor_t *mean = cli_task_mean(&run->task, tape, run->model, batch);
     if (run->recorder != NULL)
         fsdp_trace_recorder_loss(run->recorder, mean);
-    return cli_task_weigh(tape, mean, weight_of(run, step, micro, targets));
+    double weight = weight_of(run, step, micro, targets);
+    return cli_task_weigh(tape, mean, weight * cli_task_scale(&run->task));
 }
 
 static double
@@ -112,10 +113,11 @@ static double
 take_norm(cli_run_t *run)
 {
     double norm = 0;
-    fsdp_status_t status =
-        run->o->grad_clip > 0
-            ? fsdp_clip_grad_norm(run->model, run->o->grad_clip, &norm)
-            : fsdp_grad_norm(run->model, 2.0, &norm);
+    double type = run->o->norm_type;
+    fsdp_status_t status = run->o->grad_clip > 0
+                               ? fsdp_clip_grad_norm_type(
+                                     run->model, run->o->grad_clip, type, &norm)
+                               : fsdp_grad_norm(run->model, type, &norm);
     FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
     return norm;
 }
@@ -177,7 +179,7 @@ cli_run_step(cli_run_t *run, cli_step_t *s)
     if (run->verifier != NULL)
         fsdp_verifier_norm(run->verifier, s->grad_norm);
 
-    s->lr = fsdp_schedule_lr(&run->schedule, s->step);
+    s->lr = cli_run_lr(run, s->step);
     update(run, s->lr);
     if (run->verifier != NULL) {
         fsdp_verifier_update(run->verifier, s->lr);
@@ -189,6 +191,7 @@ cli_run_step(cli_run_t *run, cli_step_t *s)
         status = fsdp_trace_recorder_end_step(run->recorder);
     }
     fsdp_optimizer_zero_grad(run->optimizer);
+    s->loss /= cli_task_scale(&run->task); /* as a person knows it */
     size_t per_sample = run->o->model != CLI_MLP ? (size_t)run->o->context : 1;
     s->per_second = (double)run->o->batch_size * (double)per_sample /
                     (fsdp_clock_seconds() - start);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/llama.h"
+#include "verify/trace/source.h"
 
 /* ---- shapes ------------------------------------------------------------- */
 
@@ -110,10 +111,27 @@ cli_task_open_shape(cli_task_t *task, const cli_options_t *options)
     return settle_mlp(task);
 }
 
-fsdp_status_t
-cli_task_open(cli_task_t *task, const cli_options_t *options)
+/* The model of a trace. */
+static fsdp_status_t
+settle_source(cli_task_t *task)
 {
-    *task = (cli_task_t){.options = options};
+    const trace_source_t *source = task->source;
+    task->dtype = source->dtype;
+    task->gpt2 = source->model.gpt2;
+    task->llama = source->model.llama;
+    task->mlp = source->model.mlp;
+    task->gpt2.resid_pdrop = task->gpt2.embd_pdrop = task->gpt2.attn_pdrop =
+        task->llama.attention_dropout = task->options->dropout;
+    return FSDP_OK;
+}
+
+fsdp_status_t
+cli_task_open(cli_task_t *task, const cli_options_t *options,
+              const struct trace_source *source)
+{
+    *task = (cli_task_t){.options = options, .source = source};
+    if (source != NULL)
+        return settle_source(task);
     if (options->data == NULL)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--data FILE is needed: a text for gpt2 or llama, "
@@ -199,6 +217,9 @@ build(void *context)
     if (task->options->init != NULL &&
         fsdp_model_load(model, NULL, task->options->init) != FSDP_OK)
         task->failed = true;
+    if (task->source != NULL &&
+        trace_source_load(task->source, model, NULL) != FSDP_OK)
+        task->failed = true;
     return model;
 }
 
@@ -234,6 +255,8 @@ cli_task_batch(const cli_task_t *task, fsdp_tape_t *tape, long step, int micro)
 {
     size_t rows = (size_t)task->options->micro_batch_size;
     size_t context = (size_t)task->options->context;
+    if (task->source != NULL)
+        return trace_source_batch(task->source, tape, step, micro);
     size_t *number = samples_of(task, step, micro);
     fsdp_values_t xy = batch(task, tape, FSDP_TRAIN, number, rows);
     for (size_t b = 0; task->options->documents && b < rows; b++)
@@ -247,6 +270,8 @@ fsdp_tensor_t *
 cli_task_mean(const cli_task_t *task, fsdp_tape_t *tape, fsdp_module_t *model,
               fsdp_values_t xy)
 {
+    if (task->source != NULL)
+        return trace_source_mean(task->source, tape, model, xy);
     return task->options->model != CLI_MLP
                ? fsdp_module_call(model, tape, xy).tensor[0]
                : fsdp_mlp_loss(tape, model, xy.tensor[0], xy.tensor[1]);
@@ -259,16 +284,20 @@ cli_task_weigh(fsdp_tape_t *tape, fsdp_tensor_t *mean, double weight)
 }
 
 double
+cli_task_scale(const cli_task_t *task)
+{
+    return task->source != NULL ? task->source->scale : 1;
+}
+
+double
 cli_task_targets(const cli_task_t *task, long step, int micro)
 {
     fsdp_tape_options_t options = {0};
     fsdp_tape_t *tape = fsdp_tape_create(&options);
-    const fsdp_tensor_t *y = cli_task_batch(task, tape, step, micro).tensor[1];
-    size_t numel = fsdp_tensor_numel(y), count = 0;
-    for (size_t i = 0; i < numel; i++)
-        count += ((const int32_t *)y->data)[i] != FSDP_IGNORE_INDEX;
+    double count =
+        trace_source_targets(cli_task_batch(task, tape, step, micro));
     fsdp_tape_destroy(&tape);
-    return (double)count;
+    return count;
 }
 
 /* The baseline's, which counts the targets of all micro-batches itself. */
@@ -286,7 +315,8 @@ loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
         weight = cli_task_targets(task, step, micro) * micros / all;
     }
     fsdp_values_t xy = cli_task_batch(task, tape, step, micro);
-    return cli_task_weigh(tape, cli_task_mean(task, tape, model, xy), weight);
+    return cli_task_weigh(tape, cli_task_mean(task, tape, model, xy),
+                          weight * cli_task_scale(task));
 }
 
 static fsdp_tape_options_t
@@ -400,13 +430,18 @@ add_widths(cli_metadata_t *m, const fsdp_mlp_config_t *mlp)
 void
 cli_task_metadata(const cli_task_t *task, cli_metadata_t *m)
 {
+    static const char *const activation[] = {[FSDP_MLP_RELU] = "relu",
+                                             [FSDP_MLP_GELU] = "gelu",
+                                             [FSDP_MLP_GELU_TANH] =
+                                                 "gelu_tanh"};
     const fsdp_gpt2_config_t *g = &task->gpt2;
     m->count = 0;
     cli_metadata_text(m, "format", "pt");
     if (task->options->model == CLI_MLP) {
         cli_metadata_text(m, "model_type", "mlp");
         add_widths(m, &task->mlp);
-        cli_metadata_text(m, "activation_function", "relu");
+        cli_metadata_text(m, "activation_function",
+                          activation[task->mlp.activation]);
         return;
     }
     if (task->options->model == CLI_LLAMA) {

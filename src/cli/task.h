@@ -9,15 +9,18 @@
 typedef struct cli_task {
     const cli_options_t *options; /**< borrowed */
     fsdp_dtype_t dtype;
-    fsdp_dataset_t *data;    /**< owned */
-    fsdp_gpt2_config_t gpt2; /**< the one that --model asks for */
+    fsdp_dataset_t *data;              /**< owned; NULL with a trace */
+    const struct trace_source *source; /**< --replay; borrowed; else NULL */
+    fsdp_gpt2_config_t gpt2;           /**< the one that --model asks for */
     fsdp_llama_config_t llama;
     fsdp_mlp_config_t mlp;
     bool failed; /**< build() could not load --init; see fsdp_error_message() */
 } cli_task_t;
 
-/** Opens the data and settles the model's shape. */
-fsdp_status_t cli_task_open(cli_task_t *task, const cli_options_t *options);
+/** Opens the data and settles the model's shape.  `source` is the trace of
+ *  --replay, or NULL. */
+fsdp_status_t cli_task_open(cli_task_t *task, const cli_options_t *options,
+                            const struct trace_source *source);
 /** The same, where a text may be missing: then there is no data. */
 fsdp_status_t cli_task_open_shape(cli_task_t *task,
                                   const cli_options_t *options);
@@ -34,6 +37,8 @@ fsdp_tensor_t *cli_task_mean(const cli_task_t *task, fsdp_tape_t *tape,
 /** The mean times `weight`: what the backward begins with. */
 fsdp_tensor_t *cli_task_weigh(fsdp_tape_t *tape, fsdp_tensor_t *mean,
                               double weight);
+/** What every mean is multiplied by before the backward: 1, but for a trace. */
+double cli_task_scale(const cli_task_t *task);
 /** How many targets of it count. */
 double cli_task_targets(const cli_task_t *task, long step, int micro);
 /** The callbacks that training and verification share; `task` is borrowed. */

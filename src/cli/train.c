@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "cli/replay.h"
 #include "cli/run.h"
 
 static void
@@ -38,7 +39,8 @@ train_all(cli_run_t *run)
         if (status != FSDP_OK)
             return status;
         bool last = step == o->steps;
-        if (last || (o->eval_every > 0 && step % o->eval_every == 0)) {
+        if (run->replay == NULL &&
+            (last || (o->eval_every > 0 && step % o->eval_every == 0))) {
             held_out = cli_run_evaluate(run);
             if (!last)
                 cli_report_held_out(step, held_out.loss, held_out.correct);
@@ -63,14 +65,20 @@ save(cli_run_t *run)
 }
 
 fsdp_status_t
-cli_train(const cli_options_t *options)
+cli_train(const cli_options_t *given)
 {
-    cli_run_t run = {.o = options,
+    cli_options_t options = *given;
+    cli_run_t run = {.o = &options,
                      .rank = fsdp_comm_rank(fsdp_comm_world()),
                      .size = fsdp_comm_size(fsdp_comm_world())};
-    cli_choose_threads(options->threads);
-    choose_ledger(options);
-    fsdp_status_t status = cli_report_open(options->log_file);
+    cli_replay_t *replay = NULL;
+    fsdp_status_t status = cli_replay_open(&options, &replay);
+    if (status != FSDP_OK)
+        return status;
+    run.replay = replay;
+    cli_choose_threads(options.threads);
+    choose_ledger(&options);
+    status = cli_report_open(options.log_file);
     if (status == FSDP_OK)
         status = cli_run_open(&run);
     if (status == FSDP_OK)
@@ -82,6 +90,7 @@ cli_train(const cli_options_t *options)
     fsdp_status_t recorded = cli_run_end_record(&run);
     status = status == FSDP_OK ? recorded : status;
     cli_run_close(&run);
+    cli_replay_close(&replay);
     fsdp_status_t closed = cli_report_close();
     return status == FSDP_OK ? closed : status;
 }

@@ -25,6 +25,8 @@ libfsdp_la_SOURCES += \
     %D%/trace/about_write.c \
     %D%/trace/internal.h \
     %D%/trace/join.c \
+    %D%/trace/model.c \
+    %D%/trace/model.h \
     %D%/trace/names.c \
     %D%/trace/open.c \
     %D%/trace/order.c \
@@ -35,6 +37,9 @@ libfsdp_la_SOURCES += \
     %D%/trace/recorder_hooks.c \
     %D%/trace/recorder_step.c \
     %D%/trace/replay.h \
+    %D%/trace/source.c \
+    %D%/trace/source.h \
+    %D%/trace/source_load.c \
     %D%/trace/writer.c \
     %D%/trace/writer.h \
     %D%/value.h \

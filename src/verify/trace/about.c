@@ -367,6 +367,7 @@ read_arithmetic(reader_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
                  "one of \"sum-then-divide\", \"premultiply\", \"pre-post\"");
     a->reduce_order = get_word(r, all, "reduce_order", order,
                                "one of \"tree\", \"rank\", \"ring\", \"mpi\"");
+    a->force_sum = get_bool(r, all, "force_sum", false);
     a->divide_factor = get_number(r, all, "divide_factor", 1e-300, 1e300, NAN);
 }
 

@@ -165,6 +165,7 @@ put_arithmetic(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
                  ? fsdp_averaging_name((fsdp_averaging_t)a->averaging)
                  : NULL);
     put_number(json, "divide_factor", a->divide_factor);
+    put_bool(json, "force_sum", a->force_sum);
     put_text(json, "reduce_order",
              a->reduce_order >= 0
                  ? fsdp_reduce_order_name((fsdp_reduce_order_t)a->reduce_order)

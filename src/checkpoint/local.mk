@@ -6,6 +6,7 @@ libfsdp_la_SOURCES += \
     %D%/checkpoint_save.c \
     %D%/checkpoint_whole.c \
     %D%/folder.c %D%/folder.h \
+    %D%/hf_config.c %D%/hf_config.h \
     %D%/index.c %D%/index.h \
     %D%/index_read.c \
     %D%/model_file.h \

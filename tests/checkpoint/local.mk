@@ -2,6 +2,7 @@
 ## %D%/test_x.c alone.  See tests/local.mk.
 suites += \
     %D%/test_checkpoint \
+    %D%/test_hf_config \
     %D%/test_model_load \
     %D%/test_model_save \
     %D%/test_safetensors \

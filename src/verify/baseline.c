@@ -109,6 +109,8 @@ baseline_run(fsdp_verifier_t *verifier, int j, int d)
                                        verifier->baseline, verifier->step, g);
     verifier->losses[g] = fsdp_tensor_get(loss, 0);
     fsdp_backward(tape, baseline_scale_loss(verifier, tape, loss));
+    if (verifier->after_backward != NULL)
+        verifier->after_backward(verifier->after_context);
     for (int p = 0; p < verifier->num_params; p++) {
         baseline_take_gradient(verifier, &verifier->param[p], d);
         baseline_take_back(&verifier->param[p]);

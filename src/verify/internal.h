@@ -88,6 +88,9 @@ struct fsdp_verifier {
     baseline_scaler_t scaler;
     double *losses; /**< [m N]                                               */
     uint64_t key;   /**< of the candidate                                    */
+    /** Replays look at each micro-batch's gradients; NULL: nobody does. */
+    void (*after_backward)(void *context);
+    void *after_context;
     fsdp_divergence_t candidate; /**< earliest divergence of the phase       */
 
     fsdp_verify_report_t of_step, total;

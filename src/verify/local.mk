@@ -36,7 +36,10 @@ libfsdp_la_SOURCES += \
     %D%/trace/recorder.h \
     %D%/trace/recorder_hooks.c \
     %D%/trace/recorder_step.c \
+    %D%/trace/replay.c \
     %D%/trace/replay.h \
+    %D%/trace/replay_hooks.c \
+    %D%/trace/replayer.h \
     %D%/trace/source.c \
     %D%/trace/source.h \
     %D%/trace/source_load.c \

@@ -19,6 +19,7 @@ script stays as it is, and it may be wrong.  Needs PyTorch 2.13 and NumPy alone.
 import json
 import math
 import os
+import sys
 
 import numpy as np
 import torch
@@ -261,9 +262,10 @@ class Recorder:
         self.on = dist.is_available() and dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if self.on else (0, 1)
         self.step, self.written, self.undo = 1, [], []
-        self.began, self.in_backward, self.closed, self.reducing = False, False, False, None
+        self.began, self.in_backward, self.closed, self.communicating = False, False, False, None
         self.clip = self.norm_type = self.loss_kind = self.ignore_index = None
         self.scales, self.losses_seen = [], []
+        self.parameter_names = [n for n, _ in model.named_parameters()]
         self.about = {"model": describe_model(model, mlp), "optimizer": describe_optimizer(optimizer)}
         os.makedirs(directory, exist_ok=True)
         if os.path.exists(os.path.join(directory, "trace.json")) and self.rank == 0:
@@ -296,6 +298,9 @@ class Recorder:
         self.units[ROOT] = self.model
         self.forward_order = []
         self.mesh, self.dp_rank = self.look_at_mesh()
+        # Before the wrapper casts inputs and gathers.
+        first = self.model.register_forward_pre_hook(lambda m, a, k: self.begin_micro_batch(a, k), prepend=True, with_kwargs=True)
+        self.undo.append(first.remove)
         for name, module in self.units.items():
             self.hook(module, name)
 
@@ -330,8 +335,21 @@ class Recorder:
                     prefix = canonical(n) + "." if canonical(n) else ""
                     yield from kept_of_flat(module._handle, canonical(n) or ROOT, prefix, self.optimizer)
             return
-        for n, p in self.model.named_parameters():
-            yield kept_of_tensor(canonical(n), self.unit_of(canonical(n)), p, self.optimizer)
+        # The shards, also while the whole stands in its place.
+        now = self.sharded_params() if self.api == "fsdp2" else dict(self.model.named_parameters())
+        for n in self.parameter_names:
+            if n in now:
+                yield kept_of_tensor(canonical(n), self.unit_of(canonical(n)), now[n], self.optimizer)
+
+    def sharded_params(self):
+        params = dict(self.model.named_parameters())
+        names = {id(module): name + "." if name else "" for name, module in self.model.named_modules()}
+        for module in self.wrapped.values():
+            for group in groups_of(module):
+                for p in group.fsdp_params:
+                    info = p._module_info
+                    params[names[id(info.module)] + info.param_name] = p.sharded_param
+        return params
 
     # -- one step's tensors --
 
@@ -365,8 +383,6 @@ class Recorder:
     def before_forward(self, module, unit, args, kwargs):
         if not self.active() or self.in_backward or not torch.is_grad_enabled():
             return None
-        if unit == ROOT:
-            self.begin_micro_batch(args, kwargs)
         count = self.calls[unit] = self.calls.get(unit, 0) + 1
         name = unit if count == 1 else f"{unit}#{count - 1}"
         self.add_gathered(module, unit)
@@ -381,6 +397,8 @@ class Recorder:
         return replace_first(args, x, alias), replace_first(kwargs, x, alias)
 
     def begin_micro_batch(self, args, kwargs):
+        if not self.active() or self.in_backward or not torch.is_grad_enabled():
+            return
         if not self.began:
             self.begin()
         self.micro += 1
@@ -487,13 +505,16 @@ class Recorder:
         self.replace(torch.autograd, "backward", self.make_backward)
         self.replace(nn.functional, "cross_entropy", self.make_cross_entropy)
         self.replace(nn.functional, "mse_loss", self.make_mse_loss)
-        self.replace(nn.utils, "clip_grad_norm_", self.make_clip)
+        # What clip_grad_norm_() calls, wherever a script imported that from.
+        self.replace(sys.modules["torch.nn.utils.clip_grad"], "_get_total_norm", self.make_total_norm)
+        self.replace(sys.modules["torch.nn.utils.clip_grad"], "_clip_grads_with_norm_", self.make_clip)
         if self.api == "fsdp1":
             for module in self.wrapped.values():
                 self.replace(module, "clip_grad_norm_", self.make_clip_of_fsdp1)
         if self.api == "fsdp2":
             from torch.distributed.fsdp._fully_shard import _fsdp_param_group
             self.replace(_fsdp_param_group, "foreach_reduce", self.make_reduce)
+            self.replace(_fsdp_param_group, "foreach_all_gather", self.make_gather)
         for kind in COLLECTIVES:
             if self.on and hasattr(dist, kind):
                 self.replace(dist, kind, lambda old, kind=kind: self.make_collective(old, kind))
@@ -553,11 +574,16 @@ class Recorder:
         return mse_loss
 
     def make_clip(self, inner):
-        def clip_grad_norm_(parameters, max_norm, norm_type=2.0, *args, **kwargs):
-            norm = inner(parameters, max_norm, norm_type, *args, **kwargs)
-            self.note_norm(norm, max_norm, norm_type)
-            return norm
-        return clip_grad_norm_
+        def clip_grads_with_norm_(parameters, max_norm, total_norm, *args, **kwargs):
+            self.note_norm(total_norm, max_norm, self.norm_type or 2.0)
+            return inner(parameters, max_norm, total_norm, *args, **kwargs)
+        return clip_grads_with_norm_
+
+    def make_total_norm(self, inner):
+        def get_total_norm(tensors, norm_type=2.0, *args, **kwargs):
+            self.norm_type = float(norm_type)
+            return inner(tensors, norm_type, *args, **kwargs)
+        return get_total_norm
 
     def make_clip_of_fsdp1(self, inner):
         def clip_grad_norm_(max_norm, norm_type=2.0):
@@ -579,6 +605,15 @@ class Recorder:
         """For scripts that clip without clip_grad_norm_: tells the norm."""
         self.add("norm", "norm", torch.as_tensor(value).reshape(1), per_micro=False)
 
+    def make_gather(self, inner):
+        def foreach_all_gather(fsdp_params, *args, **kwargs):
+            self.communicating = self.unit_of(canonical(fsdp_params[0]._param_fqn or "")) if fsdp_params else None
+            try:
+                return inner(fsdp_params, *args, **kwargs)
+            finally:
+                self.communicating = None
+        return foreach_all_gather
+
     def make_reduce(self, inner):
         def foreach_reduce(fsdp_params, *args, **kwargs):
             params = list(fsdp_params)
@@ -588,11 +623,11 @@ class Recorder:
                 if p.sharded_param.grad is not None and not getattr(p.sharded_param, "_post_accumulate_grad_hooks", None):
                     had[p] = p.sharded_param.grad
                     p.sharded_param.grad = None
-            self.reducing = self.unit_of(canonical(params[0]._param_fqn)) if params else None
+            self.communicating = self.unit_of(canonical(params[0]._param_fqn)) if params else None
             try:
                 result = inner(fsdp_params, *args, **kwargs)
             finally:
-                self.reducing = None
+                self.communicating = None
             for p in params:
                 self.note_reduced(p)
                 if p in had:
@@ -614,17 +649,26 @@ class Recorder:
         def collective(*args, **kwargs):
             if self.active():
                 tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
-                big = max(tensors, key=lambda t: t.numel(), default=None)
+                small = min(tensors, key=lambda t: t.numel(), default=None)
                 op = kwargs.get("op") or next((a for a in args if "ReduceOp" in type(a).__name__ or "RedOpType" in type(a).__name__), None)
                 group = kwargs.get("group") or next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
                 self.ledger.append({
                     "sequence": len(self.ledger) + 1, "kind": COLLECTIVES[kind],
-                    "unit": self.reducing, "dtype": type_name(big.dtype) if big is not None else None,
-                    "bytes": big.numel() * big.element_size() if big is not None else 0,
+                    "unit": self.communicating, "dtype": type_name(small.dtype) if small is not None else None,
+                    "bytes": small.numel() * small.element_size() if small is not None else 0,  # of one rank's shard
                     "op": str(op).split(".")[-1].lower() if op is not None else ("sum" if "reduce" in kind else None),
-                    "group": getattr(group, "group_desc", None)})
+                    "group": self.group_name(group)})
             return inner(*args, **kwargs)
         return collective
+
+    def group_name(self, group):
+        """"shard" or "replicate", or PyTorch's name of it."""
+        size = dist.get_world_size(group) if group is not None else self.world
+        if self.mesh["replicate"] == 1 or self.mesh["shard"] == 1:
+            if size == self.world:
+                return "shard" if self.mesh["shard"] > 1 else "replicate"
+        name = getattr(group, "group_desc", None)
+        return {"mesh_" + part: part for part in ("shard", "replicate")}.get(name, name)
 
     # -- the end of a step --
 

@@ -55,7 +55,7 @@ typedef struct fsdp_verdict_phase {
     fsdp_trace_phase_t phase;
     size_t tensors, equal, within, wrong, unchecked, weak;
     double worst_ratio;
-    const char *worst_rule; /**< by which the worst ratio came               */
+    const fsdp_verdict_tensor_t *worst; /**< whose it is; NULL: none has one */
     /** By --double: root mean squares of theirs - ours64 and ours - ours64,
      *  and theirs64 - ours64; NaN: none. */
     double theirs_to_double, ours_to_double, double_to_double;

@@ -65,6 +65,8 @@ libfsdp_la_SOURCES += \
     %D%/verdict/rerun.c \
     %D%/verdict/running.h \
     %D%/verdict/sgd.c \
+    %D%/verdict/spread.c \
+    %D%/verdict/spread.h \
     %D%/verdict/update.c \
     %D%/verdict/update.h \
     %D%/verdict/value.c \

@@ -6,7 +6,8 @@ suites += \
     %D%/test_record \
     %D%/test_replicas \
     %D%/test_runs \
-    %D%/test_trace
+    %D%/test_trace \
+    %D%/test_verdict
 
 trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_faults_SOURCES = %D%/test_faults.c $(trainer)
@@ -14,3 +15,4 @@ trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_replicas_SOURCES = %D%/test_replicas.c $(trainer)
 %C%_test_trace_SOURCES = %D%/test_trace.c %D%/hand_trace.c %D%/hand_trace.h
 %C%_test_record_SOURCES = %D%/test_record.c %D%/hand_trace.c %D%/hand_trace.h
+%C%_test_verdict_SOURCES = %D%/test_verdict.c %D%/hand_trace.c %D%/hand_trace.h

@@ -39,7 +39,7 @@ perturb_parameters(const replayer_t *r, fsdp_module_t *model)
     fsdp_module_parameters(model, list, count);
     for (size_t p = 0; p < count; p++) {
         replay_place_t place = {FSDP_TRACE_PARAMETER, -1, list[p]->name, 0};
-        replay_perturb(r, &place, r->type, list[p]->dtype, list[p]->data,
+        replay_perturb(r, &place, r->low, list[p]->dtype, list[p]->data,
                        fsdp_parameter_numel(list[p]));
     }
     fsdp_free(list);
@@ -117,7 +117,7 @@ loss(void *context, fsdp_tape_t *tape, fsdp_module_t *model, long step,
     fsdp_tensor_t *x = xy.tensor[0];
     replay_place_t place = {FSDP_TRACE_INPUT, micro, text ? "tokens" : "x", 0};
     if (!text)
-        replay_perturb(r, &place, r->type, x->dtype, x->data,
+        replay_perturb(r, &place, r->low, x->dtype, x->data,
                        fsdp_tensor_numel(x));
     show_tensor(r, FSDP_TRACE_INPUT, place.name, x);
     show_tensor(r, FSDP_TRACE_INPUT, "targets", xy.tensor[1]);

@@ -173,12 +173,13 @@ norm_of_step(judging_t *j, long step, running_t *norm)
     return !isnan(norm->v);
 }
 
-/* What is asked for: by ours, else by theirs; NaN: unknown. */
+/* What is asked for: by ours, else by theirs; 0: nothing, also if neither says. */
 static double
 clip_of(const judging_t *j)
 {
-    return isnan(j->our_about->grad_clip) ? j->their_about->grad_clip
-                                          : j->our_about->grad_clip;
+    double clip = isnan(j->our_about->grad_clip) ? j->their_about->grad_clip
+                                                 : j->our_about->grad_clip;
+    return isnan(clip) ? 0 : clip;
 }
 
 bool
@@ -190,8 +191,6 @@ verdict_clip_coefficient(judging_t *j, long step, fsdp_dtype_t dtype,
     double clip = clip_of(j);
     *value = 1;
     *error = 0;
-    if (isnan(clip))
-        return false;
     if (clip == 0)
         return true;
     if (!norm_of_step(j, step, &norm))

@@ -93,7 +93,7 @@ typedef struct judging {
     size_t num_counterparts;
     long finite_step; /**< the step of is_finite                            */
     bool is_finite;
-    const char *cannot_rerun; /**< why, owned; NULL: it can, or was not tried */
+    char *cannot_rerun; /**< why, owned; NULL: it can, or was not tried */
 } judging_t;
 
 /** Adds to the notes. */

@@ -129,8 +129,10 @@ put_phase(fsdp_json_writer_t *w, const fsdp_verdict_phase_t *p)
     put_integer(w, "wrong", (int64_t)p->wrong);
     put_integer(w, "unchecked", (int64_t)p->unchecked);
     put_integer(w, "weak", (int64_t)p->weak);
-    put_known(w, "worst_ratio", p->worst_ratio, p->worst_rule != NULL);
-    put_string(w, "worst_rule", p->worst_rule);
+    put_known(w, "worst_ratio", p->worst_ratio, p->worst != NULL);
+    put_string(w, "worst_rule", p->worst != NULL ? p->worst->rule : NULL);
+    put_string(w, "worst_name",
+               p->worst != NULL ? p->worst->theirs->name : NULL);
     if (!isnan(p->theirs_to_double)) {
         put_number(w, "theirs_to_double", p->theirs_to_double);
         put_number(w, "ours_to_double", p->ours_to_double);

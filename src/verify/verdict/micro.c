@@ -2,6 +2,7 @@
  * it has the same inputs; else the one that has them; if one side has the batch
  * in fewer pieces, several of the other end to end. */
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,40 +199,61 @@ verdict_counterpart(const judging_t *j, long step, int micro)
                : NULL;
 }
 
-/* ---- the same data twice --------------------------------------------------------- */
+/* ---- the same data twice ------------------------------------------------- */
 
-/* Enough different values that two draws of them are not the same by chance. */
-static bool
-is_telling(const double *values, uint64_t numel)
+static int
+by_value(const void *a, const void *b)
 {
-    uint64_t changes = 0;
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* How unlikely it is that two draws of such values are the same, in bits: if
+ * each is one of the values that occur, all equally likely. */
+static double
+bits_of(const double *values, uint64_t numel)
+{
+    double *sorted = fsdp_alloc(FSDP_MEM_OTHER, numel * sizeof *sorted);
+    uint64_t distinct = 1;
+    memcpy(sorted, values, numel * sizeof *sorted);
+    qsort(sorted, numel, sizeof *sorted, by_value);
     for (uint64_t i = 1; i < numel; i++)
-        changes += values[i] != values[i - 1];
-    return changes >= 8;
+        distinct += sorted[i] != sorted[i - 1];
+    fsdp_free(sorted);
+    return (double)numel * log2((double)distinct);
+}
+
+/* All that theirs has of one micro-batch, another rank has too. */
+static bool
+same_data(judging_t *j, long step, int micro, int other)
+{
+    size_t i = 0;
+    const record_t *r;
+    while ((r = next_input(j, step, micro, &i)) != NULL) {
+        const record_t *twin =
+            fsdp_trace_find(j->theirs, step, FSDP_TRACE_INPUT, other, r->name);
+        if (twin == NULL || twin->numel != r->numel || twin->num_pieces == 0 ||
+            r->num_pieces == 0 || twin->piece[0].rank == r->piece[0].rank ||
+            hash_input(j, j->theirs, step, r->name, micro, 1) !=
+                hash_input(j, j->theirs, step, r->name, other, 1))
+            return false;
+    }
+    return true;
 }
 
 int
 verdict_same_input(judging_t *j, const record_t *record)
 {
+    enum { CHANCE = 24 }; /* bits */
     double *values = verdict_read(j, j->theirs, record);
-    int found = -1;
-    bool telling = values != NULL && is_telling(values, record->numel);
-    for (size_t i = 0; telling && found < 0 && i < j->num_counterparts; i++) {
-        const counterpart_t *c = &j->counterpart[i];
-        if (c->step != record->step || c->micro >= record->micro)
-            continue;
-        const record_t *other = fsdp_trace_find(
-            j->theirs, c->step, FSDP_TRACE_INPUT, c->micro, record->name);
-        if (other == NULL || other->numel != record->numel ||
-            other->num_pieces == 0 || record->num_pieces == 0 ||
-            other->piece[0].rank == record->piece[0].rank)
-            continue;
-        double *others = verdict_read(j, j->theirs, other);
-        if (others != NULL &&
-            memcmp(values, others, record->numel * sizeof *values) == 0)
-            found = c->micro;
-        fsdp_free(others);
-    }
+    bool telling = values != NULL && record->numel > 0 &&
+                   bits_of(values, record->numel) >= CHANCE;
     fsdp_free(values);
-    return found;
+    for (size_t i = 0; telling && i < j->num_counterparts; i++) {
+        const counterpart_t *c = &j->counterpart[i];
+        if (c->step == record->step && c->micro < record->micro &&
+            same_data(j, c->step, record->micro, c->micro))
+            return c->micro;
+    }
+    return -1;
 }

@@ -42,6 +42,18 @@ print_ratio(FILE *out, double ratio)
         fprintf(out, "%12.3g", ratio);
 }
 
+/* The ratio, and where. */
+static void
+print_worst(FILE *out, const fsdp_verdict_phase_t *phase)
+{
+    const record_t *r = phase->worst->theirs;
+    print_ratio(out, phase->worst_ratio);
+    if (phase->worst_ratio == 0)
+        return;
+    fprintf(out, "  step %ld, ", r->step);
+    print_text(out, r->name);
+}
+
 static void
 print_phases(const fsdp_verdict_t *v, FILE *out)
 {
@@ -52,8 +64,8 @@ print_phases(const fsdp_verdict_t *v, FILE *out)
         fprintf(out, "%-22s%8zu%8zu%8zu%8zu%11zu",
                 fsdp_trace_phase_name(p->phase), p->tensors, p->equal,
                 p->within, p->wrong, p->unchecked);
-        if (p->worst_rule != NULL)
-            print_ratio(out, p->worst_ratio);
+        if (p->worst != NULL)
+            print_worst(out, p);
         fprintf(out, p->weak > 0 ? "  (weak: %zu)\n" : "\n", p->weak);
     }
 }

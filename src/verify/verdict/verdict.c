@@ -99,9 +99,9 @@ count_tensor(fsdp_verdict_phase_t *phase, const fsdp_verdict_tensor_t *tensor)
     phase->unchecked += tensor->kind == FSDP_VERDICT_UNCHECKED;
     phase->weak += tensor->weak;
     if (tensor->rule != NULL &&
-        (phase->worst_rule == NULL || tensor->ratio > phase->worst_ratio)) {
+        (phase->worst == NULL || tensor->ratio > phase->worst_ratio)) {
         phase->worst_ratio = tensor->ratio;
-        phase->worst_rule = tensor->rule;
+        phase->worst = tensor;
     }
 }
 
@@ -178,6 +178,7 @@ judging_free(judging_t *j)
         fsdp_free(j->note[i]);
     fsdp_free(j->note);
     fsdp_free(j->missing);
+    fsdp_free(j->cannot_rerun);
     fsdp_free(j->tensor);
     fsdp_free(j->counterpart);
     verdict_names_destroy(&j->names);

@@ -7,11 +7,12 @@
 
 #include "verify/value.h"
 #include "verify/verdict/internal.h"
+#include "verify/verdict/spread.h"
 
 /* Terms of a product within a unit: the longest dimension of a parameter, or the
  * rows of a batch, which are the terms of a weight's gradient. */
-static double
-longest_sum(const judging_t *j)
+double
+verdict_longest_sum(const judging_t *j)
 {
     double longest = 1;
     for (size_t i = 0; i < j->verdict.num_tensors; i++) {
@@ -82,7 +83,7 @@ judge_weakly(judging_t *j, fsdp_verdict_tensor_t *tensor, double error)
 void
 verdict_weak(judging_t *j)
 {
-    double terms = 2 * longest_sum(j) * (j->their_about->num_units + 1);
+    double terms = 2 * verdict_longest_sum(j) * (j->their_about->num_units + 1);
     double u = coarsest(j);
     for (size_t i = 0; i < j->verdict.num_tensors && j->status == FSDP_OK;
          i++) {

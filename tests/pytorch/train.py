@@ -1,0 +1,190 @@
+"""The PyTorch side of a Case: an ordinary training script, recorded."""
+
+import os
+import sys
+import zlib
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python"))
+import fsdp_trace  # noqa: E402
+
+IGNORE = -100
+BATCH, CONTEXT = 2, 9
+WIDTHS, ROWS = [13, 11, 7, 5], 6
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Linear(i, o) for i, o in zip(widths, widths[1:]))
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(F.relu(x) if i else x)
+        return x
+
+
+def make_mlp(_):
+    return MLP(WIDTHS), lambda m: list(m.layers)
+
+
+def make_gpt2(tied):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    config = GPT2Config(
+        vocab_size=61, n_positions=16, n_embd=20, n_layer=2, n_head=4,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
+        eos_token_id=0, initializer_range=0.2, tie_word_embeddings=tied)
+    return GPT2LMHeadModel(config), lambda m: list(m.transformer.h)
+
+
+def make_llama(tied):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(
+        vocab_size=59, hidden_size=24, intermediate_size=38,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=16, bos_token_id=0, eos_token_id=0,
+        initializer_range=0.2, tie_word_embeddings=tied)
+    return LlamaForCausalLM(config), lambda m: list(m.model.layers)
+
+
+MODELS = {"mlp": (make_mlp, None), "gpt2": (make_gpt2, True),
+          "gpt2-untied": (make_gpt2, False), "llama": (make_llama, False),
+          "llama-tied": (make_llama, True)}
+
+
+def make_model(case):
+    """The same numbers on every rank, and the list of its blocks."""
+    torch.manual_seed(zlib.crc32(case.name.encode()))
+    make, tied = MODELS[case.model]
+    model, blocks = make(tied)
+    for p in model.parameters():  # biases and norms are no round numbers either
+        nn.init.normal_(p, 1.0 if "norm" in case.model else 0.0, 0.2) \
+            if p.dim() == 1 and case.model == "mlp" else \
+            p.data.add_(0.05 * torch.randn_like(p))
+    return model, blocks(model)
+
+
+def make_batch(case, step, rank, j):
+    """Micro-batch j of a rank in a step: (inputs, targets or labels)."""
+    g = torch.Generator().manual_seed(1000 * step + 10 * rank + j + 1)
+    if case.model == "mlp":
+        return (torch.randn(ROWS, WIDTHS[0], generator=g),
+                torch.randint(0, WIDTHS[-1], (ROWS,), generator=g))
+    tokens = torch.randint(0, 59, (BATCH, CONTEXT), generator=g)
+    labels = tokens.clone()
+    if case.ignored:
+        labels[0, 3:5 + rank] = IGNORE
+    return tokens, labels
+
+
+# ---- wrapping ----------------------------------------------------------------
+
+
+def dtype_of(case, key):
+    name = (case.policy or {}).get(key)
+    return getattr(torch, name) if name else None
+
+
+def shard_fsdp2(case, model, blocks):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    names = ("replicate", "shard") if case.mesh else ("shard",)
+    mesh = init_device_mesh("cpu", case.mesh or (case.world,),
+                            mesh_dim_names=names)
+    for module in (*blocks, model):
+        policy = MixedPrecisionPolicy(
+            param_dtype=dtype_of(case, "param"),
+            reduce_dtype=dtype_of(case, "reduce"),
+            output_dtype=dtype_of(case, "output") if module is model else None)
+        fully_shard(module, mesh=mesh, mp_policy=policy,
+                    reshard_after_forward=case.reshard)
+    for module in model.modules():
+        if case.force_sum and hasattr(module, "set_force_sum_reduction_for_comms"):
+            module.set_force_sum_reduction_for_comms(True)
+    return model
+
+
+def wrap(case, model, blocks):
+    if case.wrapper == "fsdp2":
+        return shard_fsdp2(case, model, blocks)
+    if case.wrapper == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    if case.wrapper == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        return FullyShardedDataParallel(
+            model, device_id=torch.device("cpu"),
+            auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}))
+    return model
+
+
+def set_sync(case, model, last):
+    if case.wrapper == "fsdp2" and case.sync == "last":
+        model.set_requires_gradient_sync(last)
+    if case.wrapper == "fsdp2" and case.sync == "last-all-reduce":
+        model.set_requires_all_reduce(last)
+
+
+def clip(case, model):
+    if case.wrapper == "fsdp1":
+        model.clip_grad_norm_(case.clip, case.norm_type)
+    else:
+        nn.utils.clip_grad_norm_(model.parameters(), case.clip, case.norm_type)
+
+
+# ---- training ----------------------------------------------------------------
+
+
+def loss_of(case, model, inputs, targets):
+    if case.model == "mlp":
+        return F.cross_entropy(model(inputs).float(), targets)
+    return model(input_ids=inputs, labels=targets, use_cache=False).loss
+
+
+def sum_for_average(case):
+    """gloo's fault of pytorch#162338: AVG is a sum that nobody divides."""
+    reduce_scatter = dist.reduce_scatter_single
+
+    def faulty(output, input, op=dist.ReduceOp.SUM, **kwargs):
+        if op == dist.ReduceOp.AVG:
+            op = dist.ReduceOp.SUM
+        return reduce_scatter(output, input, op=op, **kwargs)
+
+    if case.fault == "sum for average":
+        dist.reduce_scatter_single = faulty
+    return lambda: setattr(dist, "reduce_scatter_single", reduce_scatter)
+
+
+def train(case, rank, folder):
+    """Trains, recorded if there is a folder; the parameters that this rank has
+    in the end."""
+    undo = sum_for_average(case)
+    model, blocks = make_model(case)
+    model = wrap(case, model, blocks)
+    name, options = case.optimizer
+    optimizer = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name](
+        model.parameters(), **options)
+    mlp = {"widths": WIDTHS, "activation": "relu"} if case.model == "mlp" else None
+    rec = folder and fsdp_trace.record(model, optimizer, folder, mlp=mlp)
+    for step in range(case.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = options["lr"] * (1 - 0.1 * step)
+        optimizer.zero_grad()
+        for j in range(case.micros):
+            set_sync(case, model, j == case.micros - 1)
+            inputs, targets = make_batch(case, step, rank, j)
+            (loss_of(case, model, inputs, targets) / case.micros).backward()
+        if case.clip:
+            clip(case, model)
+        optimizer.step()
+    if rec:
+        rec.close()
+    undo()
+    return [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]

@@ -56,8 +56,8 @@ typedef struct fsdp_verdict_phase {
     size_t tensors, equal, within, wrong, unchecked, weak;
     double worst_ratio;
     const fsdp_verdict_tensor_t *worst; /**< whose it is; NULL: none has one */
-    /** By --double: root mean squares of theirs - ours64 and ours - ours64,
-     *  and theirs64 - ours64; NaN: none. */
+    /** With options.with_double, root mean squares: theirs - ours64, ours -
+     *  ours64, and theirs64 - ours64; NaN: none. */
     double theirs_to_double, ours_to_double, double_to_double;
 } fsdp_verdict_phase_t;
 
@@ -70,16 +70,17 @@ typedef struct fsdp_verdict_missing {
 } fsdp_verdict_missing_t;
 
 typedef struct fsdp_verdict_options {
-    const char
-        *rename; /**< a file of lines "theirs ours", "#" begins a comment,
-                             one * in each stands for the same; NULL: none   */
+    /** A file of lines "theirs ours", "#" begins a comment, one * in each stands
+     *  for the same; NULL: none. */
+    const char *rename;
     int runs; /**< perturbed runs that measure how rounding spreads; 0: 16    */
     uint64_t seed;
     bool with_double;          /**< run ours in float64 too                  */
     const char *theirs_double; /**< a trace of theirs in float64; NULL: none */
 } fsdp_verdict_options_t;
 
-typedef struct fsdp_verdict {
+typedef struct fsdp_verdict fsdp_verdict_t;
+struct fsdp_verdict {
     fsdp_verdict_kind_t kind;
     size_t num_tensors;
     const fsdp_verdict_tensor_t *tensor; /**< in the order of theirs         */
@@ -91,9 +92,12 @@ typedef struct fsdp_verdict {
     const fsdp_verdict_missing_t *missing;
     int num_notes; /**< what else should be known: settings that differ, ...  */
     const char *const *note;
-    bool double_is_wrong; /**< with theirs_double: what does not shrink */
+    /** With options.theirs_double, that trace judged by the bounds of float64: a
+     *  difference that is rounding is 2^29 times smaller there, so one that is
+     *  wrong did not shrink.  NULL: none. */
+    fsdp_verdict_t *of_double;
     const fsdp_trace_t *ours, *theirs; /**< open as long as this is          */
-} fsdp_verdict_t;
+};
 
 /** Judges.  FSDP_ERR_INPUT (or _IO) for traces that cannot be read or have
  *  nothing in common; *verdict is NULL then. */

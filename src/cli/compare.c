@@ -19,6 +19,14 @@ check(const cli_options_t *o)
     return FSDP_OK;
 }
 
+static bool
+is_wrong(const fsdp_verdict_t *verdict)
+{
+    return verdict->kind == FSDP_VERDICT_WRONG ||
+           (verdict->of_double != NULL &&
+            verdict->of_double->kind == FSDP_VERDICT_WRONG);
+}
+
 fsdp_status_t
 cli_compare(const cli_options_t *o)
 {
@@ -36,7 +44,7 @@ cli_compare(const cli_options_t *o)
     if (status != FSDP_OK)
         return status;
     (o->json ? fsdp_verdict_print_json : fsdp_verdict_print)(verdict, stdout);
-    if (verdict->kind == FSDP_VERDICT_WRONG || verdict->double_is_wrong)
+    if (is_wrong(verdict))
         status = FSDP_ERR_VERIFY;
     fsdp_verdict_destroy(&verdict);
     return status;

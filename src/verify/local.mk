@@ -51,6 +51,7 @@ libfsdp_la_SOURCES += \
     %D%/verdict/bound.c \
     %D%/verdict/clip.c \
     %D%/verdict/copies.c \
+    %D%/verdict/doubled.c \
     %D%/verdict/internal.h \
     %D%/verdict/json.c \
     %D%/verdict/judge.c \

@@ -132,6 +132,10 @@ const record_t *verdict_our_record(const judging_t *j, const record_t *theirs);
  *  scaled as their loss is; NULL: nothing.  The caller frees. */
 double *verdict_read_ours(judging_t *j, const record_t *theirs);
 
+/** What ours is multiplied by to be theirs there: their backward may begin with
+ *  another multiple of the loss. */
+double verdict_scale(const judging_t *j, fsdp_trace_phase_t phase);
+
 /* ---- bounds ---------------------------------------------------------------- */
 
 /** k u / (1 - k u); INFINITY if that means nothing. */
@@ -189,6 +193,7 @@ void verdict_meet(judging_t *j, fsdp_verdict_tensor_t *tensor);
 void verdict_rerun(judging_t *j);
 void verdict_weak(judging_t *j);
 void verdict_about(judging_t *j);
+/** After the phases are summed up: ours in float64 beside both. */
 void verdict_double(judging_t *j);
 
 #endif

@@ -187,6 +187,14 @@ fsdp_verdict_print_json(const fsdp_verdict_t *v, FILE *out)
     put_tensor(w, "first_divergence", v, v->first_wrong);
     put_tensor(w, "first_difference", v, v->first_difference);
     put_lists(w, v);
+    if (v->of_double != NULL) {
+        fsdp_json_key(w, "theirs_double");
+        fsdp_json_open_object(w);
+        put_string(w, "verdict", fsdp_verdict_kind_name(v->of_double->kind));
+        put_tensor(w, "first_divergence", v->of_double,
+                   v->of_double->first_wrong);
+        fsdp_json_close_object(w);
+    }
     fsdp_json_close_object(w);
     fprintf(out, "%s\n", fsdp_json_writer_text(w));
     fsdp_json_writer_destroy(&w);

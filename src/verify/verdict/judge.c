@@ -93,13 +93,21 @@ equal_bits(const double *a, const double *b, uint64_t numel)
     return true;
 }
 
+/* Whole numbers are the same in int32 and int64. */
+static bool
+same_type(const record_t *a, const record_t *b)
+{
+    return a->dtype == b->dtype || (!fsdp_dtype_is_floating(a->dtype) &&
+                                    !fsdp_dtype_is_floating(b->dtype));
+}
+
 static void
 meet_ours(judging_t *j, fsdp_verdict_tensor_t *tensor, const double *values)
 {
     double *ours = verdict_read_ours(j, tensor->theirs);
     if (ours == NULL)
         tensor->ours = NULL;
-    else if (tensor->ours->dtype == tensor->theirs->dtype &&
+    else if (same_type(tensor->theirs, tensor->ours) &&
              !tensor->theirs->dtypes_differ &&
              equal_bits(values, ours, tensor->theirs->numel))
         tensor->kind = FSDP_VERDICT_EQUAL;

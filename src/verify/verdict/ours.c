@@ -99,8 +99,8 @@ read_rows(judging_t *j, const record_t *theirs, const counterpart_t *c)
 }
 
 /* Backward began with another multiple of the loss. */
-static double
-scale_of(const judging_t *j, fsdp_trace_phase_t phase)
+double
+verdict_scale(const judging_t *j, fsdp_trace_phase_t phase)
 {
     if (phase != FSDP_TRACE_OUTPUT_GRAD && phase != FSDP_TRACE_INPUT_GRAD &&
         phase != FSDP_TRACE_UNREDUCED_GRAD)
@@ -124,7 +124,7 @@ verdict_read_ours(judging_t *j, const record_t *theirs)
     if (record->numel != theirs->numel)
         return NULL;
     double *values = verdict_read(j, j->ours, record);
-    double scale = scale_of(j, theirs->phase);
+    double scale = verdict_scale(j, theirs->phase);
     for (uint64_t i = 0; values != NULL && scale != 1 && i < theirs->numel; i++)
         values[i] *= scale;
     return values;

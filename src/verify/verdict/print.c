@@ -70,6 +70,37 @@ print_phases(const fsdp_verdict_t *v, FILE *out)
     }
 }
 
+/* How far from ours in float64; how much nearer theirs in float64 comes. */
+static void
+print_doubles(const fsdp_verdict_t *v, FILE *out)
+{
+    bool both = v->of_double != NULL, any = false;
+    for (int i = 0; i < v->num_phases; i++) {
+        const fsdp_verdict_phase_t *p = &v->phase[i];
+        if (isnan(p->theirs_to_double))
+            continue;
+        if (!any)
+            fprintf(out,
+                    "\nroot mean squares of differences from ours in "
+                    "float64\n%-22s%12s%12s%12s%s\n",
+                    "phase", "theirs", "ours", "ratio",
+                    both ? "    theirs64  shrinks by" : "");
+        any = true;
+        fprintf(out, "%-22s%12.3g%12.3g", fsdp_trace_phase_name(p->phase),
+                p->theirs_to_double, p->ours_to_double);
+        if (p->ours_to_double > 0)
+            fprintf(out, "%12.3g", p->theirs_to_double / p->ours_to_double);
+        else
+            fprintf(out, "%12s", "");
+        if (!isnan(p->double_to_double))
+            fprintf(out, "%12.3g", p->double_to_double);
+        if (p->double_to_double > 0 && p->theirs_to_double > 0)
+            fprintf(out, "      2^%.1f",
+                    log2(p->theirs_to_double / p->double_to_double));
+        fprintf(out, "\n");
+    }
+}
+
 static void
 print_index(FILE *out, const record_t *record, uint64_t element)
 {
@@ -170,12 +201,24 @@ print_missing(const fsdp_verdict_t *v, FILE *out)
     }
 }
 
+static void
+print_of_double(const fsdp_verdict_t *v, FILE *out)
+{
+    fprintf(out, "theirs in float64: %s\n",
+            v->kind == FSDP_VERDICT_WRONG
+                ? "BUG: a difference does not shrink as rounding does"
+                : "all differences shrink as rounding does");
+    if (v->first_wrong != NULL)
+        print_tensor(v, "first that does not", v->first_wrong, out);
+}
+
 void
 fsdp_verdict_print(const fsdp_verdict_t *v, FILE *out)
 {
     print_side(out, "theirs:", v->theirs);
     print_side(out, "ours:  ", v->ours);
     print_phases(v, out);
+    print_doubles(v, out);
     fprintf(out, "\n");
     print_missing(v, out);
     for (int i = 0; i < v->num_notes; i++) {
@@ -188,6 +231,8 @@ fsdp_verdict_print(const fsdp_verdict_t *v, FILE *out)
     else if (v->first_difference != NULL &&
              v->first_difference->kind != FSDP_VERDICT_UNCHECKED)
         print_tensor(v, "first difference", v->first_difference, out);
+    if (v->of_double != NULL)
+        print_of_double(v->of_double, out);
     fprintf(out, "verdict: %s\n",
             v->kind == FSDP_VERDICT_WRONG ? "WRONG"
                                           : fsdp_verdict_kind_name(v->kind));

@@ -181,6 +181,7 @@ judging_free(judging_t *j)
     fsdp_free(j->cannot_rerun);
     fsdp_free(j->tensor);
     fsdp_free(j->counterpart);
+    fsdp_verdict_destroy(&j->verdict.of_double);
     verdict_names_destroy(&j->names);
     fsdp_trace_close(&j->ours);
     fsdp_trace_close(&j->theirs);
@@ -241,6 +242,8 @@ fsdp_verdict_make(const char *ours, const char *theirs,
         sum_up(j);
         list_missing(j);
     }
+    if (j->status == FSDP_OK && j->options.with_double)
+        verdict_double(j);
     *verdict = j->status == FSDP_OK ? &j->verdict : NULL;
     fsdp_status_t status = j->status;
     if (status != FSDP_OK)

@@ -2,6 +2,7 @@
 TESTS += \
     %D%/bad_input.sh \
     %D%/combinations.sh \
+    %D%/compare.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/llama.sh \
@@ -17,6 +18,7 @@ TESTS += \
 EXTRA_DIST += \
     %D%/bad_input.sh \
     %D%/combinations.sh \
+    %D%/compare.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/kills.sh \

@@ -1,5 +1,7 @@
 ## The tutorials see the public headers only.  `make check` runs each as it
 ## would be run by hand, on every number of ranks.
+EXTRA_DIST += %D%/verdict.md
+
 tutorials = %D%/01_first_run
 
 check_PROGRAMS += $(tutorials)

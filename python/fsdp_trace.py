@@ -264,8 +264,9 @@ class Recorder:
         self.step, self.written, self.undo = 1, [], []
         self.began, self.in_backward, self.closed, self.communicating = False, False, False, None
         self.clip = self.norm_type = self.loss_kind = self.ignore_index = None
-        self.scales, self.losses_seen = [], []
+        self.scales, self.losses_seen, self.scales_of_step = set(), [], []
         self.parameter_names = [n for n, _ in model.named_parameters()]
+        self.all_reduce = dist.all_reduce if self.on else None  # ours is not recorded
         self.about = {"model": describe_model(model, mlp), "optimizer": describe_optimizer(optimizer)}
         os.makedirs(directory, exist_ok=True)
         if os.path.exists(os.path.join(directory, "trace.json")) and self.rank == 0:
@@ -297,6 +298,7 @@ class Recorder:
                 self.units[name] = modules[n] if n in modules else by_name[name]
         self.units[ROOT] = self.model
         self.forward_order = []
+        self.by_hand = self.api == "none" and self.world > 1  # the script itself reduces, after backward()
         self.mesh, self.dp_rank = self.look_at_mesh()
         # Before the wrapper casts inputs and gathers.
         first = self.model.register_forward_pre_hook(lambda m, a, k: self.begin_micro_batch(a, k), prepend=True, with_kwargs=True)
@@ -355,7 +357,7 @@ class Recorder:
 
     def new_step(self):
         self.micro, self.tensors, self.pieces, self.ledger = -1, {}, {}, []
-        self.calls, self.norm, self.norms_grads, self.before_clip, self.reduced_in = {}, None, None, {}, set()
+        self.calls, self.reduced_in, self.targets_seen = {}, set(), []
 
     def active(self):
         return not self.closed and self.step <= self.limit
@@ -528,7 +530,7 @@ class Recorder:
             try:
                 first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
                 if self.active() and self.losses_seen and first is not None and first.numel() == 1:
-                    self.scales.append((float(first.detach()), self.losses_seen[-1]))
+                    self.scales_of_step.append((float(first.detach()), self.losses_seen[-1], self.targets_seen[-1]))
                 return inner(tensors, *args, **kwargs)
             finally:
                 self.in_backward = False
@@ -536,6 +538,10 @@ class Recorder:
         return backward
 
     def after_backward(self):
+        if not self.by_hand:
+            self.note_gradients()
+
+    def note_gradients(self):
         if not self.active() or not self.began:
             return
         for k in self.kept():
@@ -546,8 +552,8 @@ class Recorder:
             return
         self.loss_kind, self.ignore_index = kind, ignore_index
         value = loss.detach()
+        counted = int((target != ignore_index).sum()) if kind == "cross_entropy" else target.numel()
         if reduction == "sum":
-            counted = (target != ignore_index).sum() if kind == "cross_entropy" else target.numel()
             value = value / counted
         elif reduction == "none":
             value = value.mean()
@@ -556,6 +562,7 @@ class Recorder:
         self.add("input", "targets", target.reshape(shape) if fits else target)
         self.add("loss", "loss", value.reshape(1))
         self.losses_seen.append(float(value))
+        self.targets_seen.append(counted)
 
     def make_cross_entropy(self, inner):
         def cross_entropy(input, target, *args, **kwargs):
@@ -575,6 +582,8 @@ class Recorder:
 
     def make_clip(self, inner):
         def clip_grads_with_norm_(parameters, max_norm, total_norm, *args, **kwargs):
+            if self.by_hand:
+                self.note_gradients()
             self.note_norm(total_norm, max_norm, self.norm_type or 2.0)
             return inner(parameters, max_norm, total_norm, *args, **kwargs)
         return clip_grads_with_norm_
@@ -601,9 +610,13 @@ class Recorder:
         self.add("norm", "norm", torch.as_tensor(value).reshape(1), per_micro=False)
         self.clip, self.norm_type = float(max_norm), float(norm_type)
 
-    def norm(self, value):
-        """For scripts that clip without clip_grad_norm_: tells the norm."""
+    def norm(self, value, max_norm=None, norm_type=2.0):
+        """For scripts that clip without clip_grad_norm_(): tells the norm before they clip."""
+        if self.by_hand:
+            self.note_gradients()
         self.add("norm", "norm", torch.as_tensor(value).reshape(1), per_micro=False)
+        if max_norm is not None:
+            self.clip, self.norm_type = float(max_norm), float(norm_type)
 
     def make_gather(self, inner):
         def foreach_all_gather(fsdp_params, *args, **kwargs):
@@ -701,6 +714,7 @@ class Recorder:
         self.write_rank(self.step)
         self.written.append({"step": self.step, "lr": self.lr})
         self.micro_batches = self.micro + 1
+        self.note_scales()
         self.write_about()
         self.step += 1
         self.new_step()
@@ -749,10 +763,20 @@ class Recorder:
             policy.update(param_dtype=type_name(p.param_dtype), reduce_dtype=type_name(p.reduce_dtype or p.param_dtype))
         return policy
 
+    def note_scales(self):
+        """With what times the loss, and its share of the targets if those are averaged, each backward() began."""
+        total = torch.tensor([float(sum(self.targets_seen)), float(len(self.targets_seen))])
+        if self.average == "token" and self.on:  # as many as the ranks that share the batch
+            self.all_reduce(total)
+        for value, loss, counted in self.scales_of_step:
+            share = counted * float(total[1]) / float(total[0]) if self.average == "token" and total[0] > 0 else 1
+            if loss != 0 and share != 0 and math.isfinite(value / loss):
+                self.scales.add(simple(value / loss / share))
+        self.scales_of_step = []
+
     def loss_scale(self):
-        """With what times the loss backward() began, if it was the same each time."""
-        scales = {simple(value / loss) for value, loss in self.scales if loss != 0 and math.isfinite(value / loss)}
-        return scales.pop() if len(scales) == 1 else None
+        """None if it was not the same each time."""
+        return next(iter(self.scales)) if len(self.scales) == 1 else None
 
     def divide_factor(self):
         if self.api != "fsdp2":

@@ -3,6 +3,10 @@
 EXTRA_DIST += \
     %D%/cases.py \
     %D%/check_pytorch.py \
+    %D%/seeded/faults.py \
+    %D%/seeded/run.py \
+    %D%/seeded/script.py \
+    %D%/seeded/variants.py \
     %D%/train.py
 
 check-pytorch: fsdp$(EXEEXT)
@@ -14,3 +18,15 @@ check-pytorch: fsdp$(EXEEXT)
 	    --fsdp ./fsdp$(EXEEXT) --mpiexec '$(MPIEXEC)' $(CASES) || \
 	    test $$? = 77
 .PHONY: check-pytorch
+
+## Faults put into training scripts of PyTorch, each to be found where it is, and
+## what is right, to be called so: some two minutes.  make check-seeded ONLY=norm
+check-seeded: fsdp$(EXEEXT)
+	@$(AM_TESTS_ENVIRONMENT) \
+	python=$${PYTHON:-$${FSDP_PYTHON:-python3}}; \
+	command -v "$$python" >/dev/null || \
+	    { echo "check-seeded: skipped: there is no $$python"; exit 0; }; \
+	PYTHONDONTWRITEBYTECODE=1 "$$python" $(srcdir)/%D%/seeded/run.py \
+	    --fsdp ./fsdp$(EXEEXT) --mpiexec '$(MPIEXEC)' --only '$(ONLY)' || \
+	    test $$? = 77
+.PHONY: check-seeded

@@ -211,7 +211,8 @@ def accumulator_in_bf16(script):
 
 
 def replicas_not_reduced(script):
-    after_wrap(script, lambda model: model.set_requires_all_reduce(False))
+    """The second half of the reduction, over the replicas, is lost."""
+    dist.all_reduce = lambda *args, **kwargs: None
 
 
 def one_buffer_for_all(script):
@@ -382,7 +383,7 @@ def norm_of_sums(script):
 def clip_coefficient_upside_down(script):
     """Gradients below the limit are scaled up to it."""
     def clip(step):
-        norm = total(squares([local(p.grad) for p in script.model.parameters()])).sqrt().float()
+        norm = nn.utils.get_total_norm([p.grad for p in script.model.parameters()]).full_tensor()
         script.rec.norm(norm, script.s.clip, script.s.norm_type)
         for p in script.model.parameters():
             local(p.grad).mul_(script.s.clip / (norm + 1e-6))
@@ -663,19 +664,19 @@ CASES = [
          (1, "grad", r"layers\.0\.bias"), ("not-reduced",), "llm_parallelisms.c", ()),
     Case("biases-ignored-by-ddp", biases_ignored_by_ddp, change(MLP3, wrapper="ddp"),
          (1, "grad", r"layers\.0\.bias"), ("not-reduced",), "llm_parallelisms.c", ()),
-    Case("sum-not-mean", sum_not_mean, MLP3, (1, "reduced_grad", LAST), ("factor",), "pytorch#162338", ()),
-    Case("divided-twice", divided_twice, MLP3, (1, "reduced_grad", LAST), ("factor",), "semantics 2", ()),
+    Case("sum-not-mean", sum_not_mean, MLP3, (1, "reduced_grad", LAST), ("constant-factor",), "pytorch#162338", ()),
+    Case("divided-twice", divided_twice, MLP3, (1, "reduced_grad", LAST), ("constant-factor",), "semantics 2", ()),
     Case("loss-divided-by-world", loss_divided_by_world, MLP3,
-         ((1, "output_grad", LAST[:-16]), (1, "unreduced_grad", LAST), (1, "reduced_grad", LAST)), ("factor",), "torchtune#2172"),
-    Case("share-missing", share_missing, MLP3, (1, "reduced_grad", REDUCED), ("share-missing",), "verl#7493", ()),
-    Case("share-doubled", share_doubled, MLP4, (1, "reduced_grad", REDUCED), ("share-doubled",), "", ()),
-    Case("reduced-in-bf16", reduced_in_bf16, MLP3, (1, "reduced_grad", LAST), ("low-precision",), "pytorch#106395", ()),
+         ((1, "output_grad", r"layers\.2"), (1, "unreduced_grad", LAST), (1, "reduced_grad", LAST)), ("constant-factor",), "torchtune#2172"),
+    Case("share-missing", share_missing, MLP3, (1, "reduced_grad", REDUCED), ("rank-missing",), "verl#7493", ()),
+    Case("share-doubled", share_doubled, MLP4, (1, "reduced_grad", REDUCED), ("rank-doubled",), "", ()),
+    Case("reduced-in-bf16", reduced_in_bf16, MLP3, (1, "reduced_grad", LAST), ("lower-precision-reduction", "lower-precision"), "pytorch#106395", ()),
     Case("policy-without-reduce-dtype", accumulated_in_bf16,
          change(MLP2, param_dtype=torch.bfloat16, reduce_dtype=torch.float32, micro=4, sync="last"),
-         (1, "reduced_grad", LAST), ("low-precision",), "PR pytorch#194628", ("--reduce-dtype", "float32")),
+         (1, "reduced_grad", LAST), ("lower-precision-reduction", "lower-precision"), "PR pytorch#194628", ("--reduce-dtype", "float32")),
     Case("accumulator-in-bf16", accumulator_in_bf16,
          change(MLP2, param_dtype=torch.bfloat16, reduce_dtype=torch.float32, micro=4, sync="last"),
-         (1, "reduced_grad", LAST), ("low-precision",), "PR pytorch#160279", ()),
+         (1, "reduced_grad", LAST), ("lower-precision-reduction", "lower-precision"), "PR pytorch#160279", ()),
     Case("replicas-not-reduced", replicas_not_reduced, HSDP, ((1, "reduced_grad", LAST), (1, "grad", r"layers\.0\.weight")),
          ("replicas-not-reduced", "not-reduced"), "verl#7493", ()),
     Case("one-buffer-for-all", one_buffer_for_all, MLP2, (1, "grad", r"layers\.[012]\.weight"), ("other-tensor",),
@@ -685,71 +686,71 @@ CASES = [
     Case("sync-set-after-forward", sync_set_after_forward, change(MLP3, wrapper="ddp", micro=2, sync="last"),
          (1, "grad", r"layers\.0\.weight"), ("not-reduced",), "build-nanogpt#30", ()),
     Case("reduced-twice", reduced_twice, change(MLP3, wrapper="ddp"), ((1, "grad", r"layers\.0\.weight"),
-         (1, "clipped_grad", r"layers\.0\.weight")), ("factor",), "", ()),
+         (1, "clipped_grad", r"layers\.0\.weight")), ("constant-factor",), "", ()),
     Case("shard-begins-one-row-late", last_rank_reads_next, MLP2, (1, "reduced_grad", r"layers\.1\.weight"),
          ("rows-shifted",), "", ()),
     # accumulation, loss, data
-    Case("zero-grad-forgotten", zero_grad_forgotten, MLP2, (2, "grad", r"layers\.0\.weight"), ("previous-added",), "", ()),
+    Case("zero-grad-forgotten", zero_grad_forgotten, MLP2, (2, "grad", r"layers\.0\.weight"), ("not-zeroed",), "", ()),
     Case("not-divided-by-micro-batches", not_divided_by_micro_batches, change(MLP2, micro=2),
          ((1, "output_grad", r"\(root\)|layers\.2"), (1, "unreduced_grad", LAST), (1, "reduced_grad", LAST), (1, "grad", r"layers\.0\.weight")),
-         ("factor",), "DeepSpeed#1488"),
+         ("constant-factor",), "DeepSpeed#1488"),
     Case("mean-of-ranks-means", mean_of_ranks_means, change(GPT2, ignored=True, average="token"),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
-         ("factor", "token-average"), "torchtune#2172"),
+         ("constant-factor", "token-mean"), "torchtune#2172"),
     Case("ignored-targets-counted", ignored_targets_counted, change(GPT2, ignored=True),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*"), (1, "loss", "loss")),
-         ("factor", "token-average"), "miles#3231"),
+         ("constant-factor", "token-mean"), "miles#3231"),
     Case("padding-learnt", padding_learnt, change(GPT2, ignored=True), ((1, "input", "targets"), (1, "loss", "loss")),
          ("padding",), "verl#5625"),
-    Case("labels-shifted-twice", shifted_twice, GPT2, ((1, "input", "targets"), (1, "loss", "loss")), ("rows-shifted", "shifted"), ""),
+    Case("labels-shifted-twice", shifted_twice, GPT2, ((1, "input", "targets"), (1, "loss", "loss")), ("labels-shifted",), ""),
     Case("same-data-on-two-ranks", same_data, MLP2, (1, "input", "x|targets"), ("same-data",), "", ()),
     Case("clipped-too-early", clipped_too_early, change(MLP2, micro=2, clip=0.3),
          (1, "grad", r"layers\.0\.weight"), ("clipped-too-early",), "", ()),
     Case("micro-batch-left-out", micro_batch_left_out, change(MLP2, micro=2), (1, "grad", r"layers\.0\.weight"),
-         ("micro-batch-missing", "share-missing"), "DeepSpeed#966", ()),
+         ("micro-batch-missing", "rank-missing"), "DeepSpeed#966", ()),
     # norm and clipping
     Case("local-norm", local_norm, change(MLP2, clip=0.2), (1, "norm", "norm"), ("local-norm",), "pytorch#170862", ()),
     Case("local-norm-of-fsdp1", local_norm_of_fsdp1, change(MLP3, wrapper="fsdp1", clip=0.2), (1, "norm", "norm"), ("local-norm",),
          "pytorch#88621", ()),
-    Case("norm-over-replicas", norm_over_replicas, change(HSDP, clip=0.2), (1, "norm", "norm"), ("norm-over-replicas", "factor"),
+    Case("norm-over-replicas", norm_over_replicas, change(HSDP, clip=0.2), (1, "norm", "norm"), ("norm-counts-replicas", "constant-factor"),
          "VeOmni#862", ()),
-    Case("norm-without-root", norm_without_root, change(MLP2, clip=0.2), (1, "norm", "norm"), ("norm-without-root",), "", ()),
+    Case("norm-without-root", norm_without_root, change(MLP2, clip=0.2), (1, "norm", "norm"), ("norm-not-rooted",), "", ()),
     Case("infinity-norm-root", infinity_norm_root, change(MLP2, clip=0.05, norm_type=float("inf")), (1, "norm", "norm"),
-         ("norm-wrong-root",), "torchrec#3199", ()),
-    Case("norms-added", norm_of_sums, change(MLP3, clip=0.2), (1, "norm", "norm"), ("norms-added",), "pytorch#149768", ()),
+         ("norm-of-another-kind",), "torchrec#3199", ()),
+    Case("norms-added", norm_of_sums, change(MLP3, clip=0.2), (1, "norm", "norm"), ("norm-of-another-kind",), "pytorch#149768", ()),
     Case("scaled-up-to-the-limit", clip_coefficient_upside_down, change(MLP2, clip=5.0), (1, "clipped_grad", r"layers\.0\.weight"),
-         ("scaled-up", "factor"), "", ()),
+         ("clipped-though-small", "constant-factor"), "", ()),
     # optimizer
     Case("eps-inside-the-root", own_adamw("eps inside"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"),
-         ("eps-inside",), "", ()),
+         ("epsilon-inside-root",), "", ()),
     Case("eps-before-bias-correction", own_adamw("eps before correction"), change(MLP2, **{**ADAM, "options": (
         ("betas", (0.9, 0.95)), ("eps", 1e-4), ("weight_decay", 0.1))}), (1, "parameter", r"layers\.0\.weight"),
-         ("eps-before-correction",), "", ()),
+         ("epsilon-before-correction",), "", ()),
     Case("no-bias-correction", own_adamw("no bias correction"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"),
-         ("no-bias-correction",), "", ()),
-    Case("decay-coupled", own_adamw("coupled"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"), ("decay-coupled",), "", ()),
-    Case("decay-forgotten", own_adamw("decay after"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"), ("decay-missing",), "", ()),
-    Case("decay-not-on-biases", decay_not_on_biases, change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.bias"), ("decay-missing",), "", ()),
-    Case("betas-swapped", betas_swapped, change(MLP2, **ADAM), (1, r"state\.exp_avg(_sq)?", r"layers\.0\.weight"),
+         ("bias-correction-missing",), "", ()),
+    Case("decay-coupled", own_adamw("coupled"), change(MLP2, **ADAM), (1, r"parameter|state\.exp_avg", r"layers\.0\.weight"), ("weight-decay-coupled",), "", ()),
+    Case("decay-forgotten", own_adamw("decay after"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"), ("weight-decay-missing",), "", ()),
+    Case("decay-not-on-biases", decay_not_on_biases, change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.bias"), ("weight-decay-missing",), "", ()),
+    Case("betas-swapped", betas_swapped, change(MLP2, **ADAM), (1, r"parameter|state\.exp_avg(_sq)?", r"layers\.0\.weight"),
          ("betas-swapped",), "", ("--beta1", "0.9", "--beta2", "0.95")),
     Case("momentum-dampened", dampening, change(MLP2, options=(("momentum", 0.9),)),
          ((2, "parameter", r"layers\.0\.weight"), (2, r"state\.momentum_buffer", r"layers\.0\.weight")), ("dampening",), ""),
     Case("rate-off-by-one", rate_off_by_one, change(MLP2, lrs=(0.01, 0.02, 0.03)), (1, "parameter", r"layers\.0\.weight"),
-         ("learning-rate",), ""),
+         ("learning-rate", "learning-rate-of-another-step"), ""),
     Case("update-smaller", update_smaller, change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"), ("learning-rate",),
          "Megatron-LM#5974", ()),
-    Case("stepped-in-bf16", stepped_in_bf16, MLP2, (1, "parameter", r"layers\.0\.weight"), ("low-precision",),
+    Case("stepped-in-bf16", stepped_in_bf16, MLP2, (1, "parameter", r"layers\.0\.weight"), ("lower-precision",),
          "HF deepspeed-to-fsdp", ()),
     Case("optimizer-before-sharding", optimizer_before_sharding, change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"),
-         ("stale",), "pytorch#149205", ()),
+         ("stale-value",), "pytorch#149205", ()),
     Case("last-rows-not-updated", last_rows_not_updated, change(GPT2, world=4, batch=1), (1, "parameter", r"transformer\.wte\.weight"),
-         ("stale",), "pytorch#176076", ()),
+         ("slice-not-updated",), "pytorch#176076", ()),
     Case("skipped-on-one-rank", skipped_on_one_rank, change(MLP2, **{**ADAM, "options": (*ADAM["options"], ("fused", True))}),
-         (2, "parameter", r"layers\.0\.weight"), ("stale",), "fairscale#754", ()),
+         (2, "parameter", r"layers\.0\.weight"), ("slice-not-updated",), "fairscale#754", ()),
     Case("frozen-by-mistake", frozen_by_mistake, MLP2, ((1, "parameter", r"layers\.1\.weight"), (1, "unreduced_grad", r"layers\.1\.weight"),
-         (1, "grad", r"layers\.1\.weight")), ("stale",), ""),
+         (1, "grad", r"layers\.1\.weight")), ("stale-value",), ""),
     # parameters
-    Case("stale-gathered", stale_gathered, change(MLP2, reshard=False), (2, "gathered_parameter", r"layers\.0\.weight"), ("stale",),
+    Case("stale-gathered", stale_gathered, change(MLP2, reshard=False), (2, "gathered_parameter", r"layers\.0\.weight"), ("stale-value",),
          "semantics 3", ()),
     Case("weights-not-broadcast", other_seed_by_rank, change(MLP2, wrapper="ddp"), (0, "parameter", r"layers\.0\.weight"),
          ("copies-differ", "not-broadcast"), "pytorch#90465", ()),
@@ -758,7 +759,7 @@ CASES = [
     Case("pieces-in-reverse", rows_of_ranks_swapped, MLP3, (0, "parameter", r"layers\.0\.weight"), ("rows-permuted",), "pytorch#105840"),
     Case("gathered-in-other-order", gathered_in_other_order, MLP3, (1, "gathered_parameter", REDUCED), ("rows-shifted", "rows-permuted"),
          "", ()),
-    Case("tail-not-loaded", tail_not_loaded, MLP3, (0, "parameter", r"layers\.1\.weight"), ("zero", "tail"), "torchtitan#1136"),
+    Case("tail-not-loaded", tail_not_loaded, MLP3, (0, "parameter", r"layers\.1\.weight"), ("slice-zero",), "torchtitan#1136"),
     # the model
     Case("dropout-on-one-rank", dropout_on_one_rank, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("dropout",), "", ()),
     Case("causal-mask-off", causal_mask_off, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("attention-mask",), "", ()),
@@ -767,7 +768,7 @@ CASES = [
     Case("other-layer-norm-eps", other_layer_norm_eps, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("norm-eps",), "", ()),
     Case("other-rope-base", other_rope_base, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("rope",), "", ()),
     Case("positions-off-by-one", positions_off_by_one, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("positions",), "", ()),
-    Case("recomputed-in-bf16", recomputed_in_bf16, GPT2, (1, "unreduced_grad", r"transformer\.h\.1\..*"), ("low-precision",), "", ()),
+    Case("recomputed-in-bf16", recomputed_in_bf16, GPT2, (1, "unreduced_grad", r"transformer\.h\.1\..*"), ("lower-precision",), "", ()),
 ]
 
 # For a look in between: one of each kind.

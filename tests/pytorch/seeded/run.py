@@ -1,6 +1,6 @@
 """Records every faulty script, has `fsdp` judge it, and says whether verdict, place and cause are true.
 
-    run.py [--fsdp build/fsdp] [--mpiexec mpiexec] [--out FOLDER] [--only PATTERN] [--quick] [--jobs N]
+    run.py [--fsdp build/fsdp] [--mpiexec mpiexec] [--out FOLDER] [--only PATTERN] [--quick] [--right]
 
 Ours is `fsdp train --replay` of what an engineer has: of the faulty trace itself, with
 the settings that were meant as options, where inputs, initial values and model are right
@@ -21,14 +21,21 @@ import tempfile
 import time
 import traceback
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-import transformers  # noqa: E402,F401  (once, before processes are forked)
-from transformers import GPT2LMHeadModel, LlamaForCausalLM  # noqa: E402,F401
+try:  # all of it before processes are forked
+    import torch
+    import torch.distributed as dist
+    import transformers
+    from transformers import GPT2LMHeadModel, LlamaForCausalLM  # noqa: F401
+except ImportError as error:
+    print(f"check-seeded: skipped: {error}; {sys.executable} -m pip install torch==2.13.0 transformers (or PYTHON=another one)")
+    sys.exit(77)
+if torch.__version__.split("+")[0] != "2.13.0":
+    print(f"check-seeded: skipped: PyTorch is {torch.__version__}, not 2.13.0")
+    sys.exit(77)
+transformers.logging.set_verbosity_error()
 
 import faults  # noqa: E402
 import variants  # noqa: E402
@@ -142,8 +149,38 @@ def place_is_true(case, place):
                                      for step, phase, name in case.places)
 
 
+def read_rank(trace, step, rank):
+    """The tensors of a rank in the order in which they happened: [(phase, name, bytes)]."""
+    path = os.path.join(trace, "step-%06d" % step, "rank-%05d" % rank)
+    with open(path + ".json") as f:
+        order = json.load(f)["order"]
+    with open(path + ".safetensors", "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    for key in order:
+        phase, micro, name = key.split("/", 2)
+        begin, end = header[key]["data_offsets"]
+        yield (phase, micro, name), (header[key]["dtype"], data[begin:end])
+
+
+def first_changes(right, faulty, setup):
+    """What the fault changed first on each rank, in every bit, without any help of what is tested."""
+    for step in range(setup.steps + 1):
+        found = set()
+        for rank in range(setup.world):
+            was = dict(read_rank(right, step, rank))
+            now = list(read_rank(faulty, step, rank))
+            have = {key for key, _ in now}
+            lost = next((key for key in was if key not in have), None)
+            changed = next((key for key, value in now if was.get(key) != value), None)
+            found |= {(step, key[0], key[2]) for key in (changed, lost) if key is not None}
+        if found:
+            return found
+    return set()
+
+
 def causes_of(verdict):
-    return [d["id"] for d in verdict.get("diagnosis", [])]
+    return [d["cause"] for d in verdict["diagnosis"]]
 
 
 def run_case(bench, case):
@@ -154,8 +191,11 @@ def run_case(bench, case):
     else:
         ours = bench.path(case.name + ".ours")
         bench.replay(theirs, case.setup.world, case.options, ours)
+    changes = first_changes(bench.right(case.setup), theirs, case.setup)
+    if not any(place_is_true(case, change) for change in changes):
+        raise RuntimeError(f"the fault does not change first what the table says, but {sorted(changes) or 'nothing'}")
     code, verdict = bench.compare(ours, theirs)
-    place = place_of(verdict.get("first_wrong"))
+    place = place_of(verdict["first_divergence"])
     causes = causes_of(verdict)
     return {"wrong": code == 1 and verdict["verdict"] == "wrong", "place": place, "place ok": place_is_true(case, place),
             "causes": causes, "cause ok": any(c in case.causes for c in causes)}
@@ -170,7 +210,7 @@ def run_variant(bench, v):
     else:
         ours = bench.ours_of_right(v.ours, v.ranks, v.options)
     code, verdict = bench.compare(ours, theirs)
-    return {"wrong": code == 1, "verdict": verdict["verdict"], "place": place_of(verdict.get("first_wrong")),
+    return {"wrong": code == 1, "verdict": verdict["verdict"], "place": place_of(verdict["first_divergence"]),
             "causes": causes_of(verdict)}
 
 
@@ -234,7 +274,6 @@ def main():
     a = parser.parse_args()
     a.fsdp, keep = os.path.abspath(a.fsdp), a.out is not None
     a.out = os.path.abspath(a.out or tempfile.mkdtemp(prefix="fsdp-seeded-"))
-    os.environ["FSDP_DATA_DIR"] = os.environ.get("FSDP_DATA_DIR", "")
     cases = [c for c in faults.CASES if re.search(a.only, c.name) and (not a.quick or c.name in faults.QUICK)]
     chosen = [v for v in variants.VARIANTS if re.search(a.only, v.name) and (not a.quick or v.name in variants.QUICK)]
     if a.right:

@@ -118,7 +118,7 @@ VARIANTS = [
     Variant("no-reshard", None, change(GPT2, reshard=False, micro=2, sync="last", clip=1.0)),
     Variant("hsdp-ours-fsdp", None, Setup(wrapper="hsdp", world=4, micro=2), ranks=2),
     Variant("other-micro-batches", None, change(MLP3, world=2, batch=6), ours=change(MLP3, world=2, batch=3, micro=2, sync="last")),
-    Variant("float64", None, change(LLAMA, dtype=torch.float64, **ADAM)),
+    Variant("float64", None, change(GPT2, dtype=torch.float64, **ADAM)),
     Variant("bf16", None, change(LLAMA, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)),
     Variant("token-average", None, change(GPT2, ignored=True, average="token")),
     Variant("infinity-norm", None, change(MLP3, clip=0.05, norm_type=float("inf"))),

@@ -18,30 +18,25 @@ typedef struct gradients {
     fsdp_dtype_t dtype; /**< the coarsest */
 } gradients_t;
 
-/* Their parameter has a gradient in this step, and it was not recorded. */
-static bool
-lacks_gradient(const judging_t *j, long step,
-               const fsdp_trace_parameter_t *parameter)
-{
-    if (fsdp_trace_find(j->theirs, step, FSDP_TRACE_GRAD, -1,
-                        parameter->name) != NULL)
-        return false;
-    int M = verdict_ranks(j->their_about) * j->their_about->micro_batches;
-    for (int g = 0; g < M; g++)
-        if (fsdp_trace_find(j->theirs, step, FSDP_TRACE_UNREDUCED_GRAD, g,
-                            parameter->name) != NULL ||
-            fsdp_trace_find(j->theirs, step, FSDP_TRACE_REDUCED_GRAD, g,
-                            parameter->name) != NULL)
-            return true;
-    return j->their_about->micro_batches == 0;
-}
-
+/* Every parameter has a gradient, or seems to have had none. */
 static bool
 has_all_gradients(const judging_t *j, long step)
 {
     const fsdp_trace_about_t *about = j->their_about;
-    for (int p = 0; p < about->num_parameters; p++)
-        if (lacks_gradient(j, step, &about->parameter[p]))
+    bool before = false; /* gradients of micro-batches were recorded */
+    for (size_t i = 0; i < j->verdict.num_tensors; i++) {
+        const record_t *r = j->tensor[i].theirs;
+        if (r->step != step || (r->phase != FSDP_TRACE_UNREDUCED_GRAD &&
+                                r->phase != FSDP_TRACE_REDUCED_GRAD))
+            continue;
+        before = true;
+        if (fsdp_trace_find(j->theirs, step, FSDP_TRACE_GRAD, -1, r->name) ==
+            NULL)
+            return false;
+    }
+    for (int p = 0; p < about->num_parameters && !before; p++)
+        if (fsdp_trace_find(j->theirs, step, FSDP_TRACE_GRAD, -1,
+                            about->parameter[p].name) == NULL)
             return false;
     return about->num_parameters > 0;
 }
@@ -155,7 +150,7 @@ verdict_is_finite(judging_t *j, long step)
 
 /* The norm that they had, or that they should have had. */
 static bool
-norm_of_step(judging_t *j, long step, running_t *norm)
+find_norm(judging_t *j, long step, running_t *norm)
 {
     const record_t *record =
         fsdp_trace_find(j->theirs, step, FSDP_TRACE_NORM, -1, "norm");
@@ -171,6 +166,21 @@ norm_of_step(judging_t *j, long step, running_t *norm)
         return false;
     fsdp_free(values);
     return !isnan(norm->v);
+}
+
+/* The same, kept for the next parameter of the step. */
+static bool
+norm_of_step(judging_t *j, long step, running_t *norm)
+{
+    if (j->norm_step != step) {
+        running_t found = {0, 0};
+        j->norm_known = find_norm(j, step, &found);
+        j->norm_step = step;
+        j->norm = found.v;
+        j->norm_error = found.e;
+    }
+    *norm = (running_t){j->norm, j->norm_error};
+    return j->norm_known;
 }
 
 /* What is asked for: by ours, else by theirs; 0: nothing, also if neither says. */

@@ -76,6 +76,7 @@ typedef struct counterpart {
     int micro;
     int first, count; /**< ours, end to end along dim 0; count 0: nowhere    */
     int part, parts;  /**< theirs is the part-th of so many of it            */
+    uint64_t hash;    /**< of the inputs                                     */
 } counterpart_t;
 
 typedef struct judging {
@@ -93,6 +94,9 @@ typedef struct judging {
     size_t num_counterparts;
     long finite_step; /**< the step of is_finite                            */
     bool is_finite;
+    long norm_step; /**< the step of norm */
+    bool norm_known;
+    double norm, norm_error;
     char *cannot_rerun; /**< why, owned; NULL: it can, or was not tried */
 } judging_t;
 

@@ -8,6 +8,8 @@
 
 #include "verify/verdict/internal.h"
 
+enum { MAX_INPUTS = 8 /**< of a micro-batch: tokens, targets, ... */ };
+
 /* ---- inputs ---------------------------------------------------------------- */
 
 /* FNV-1a over the bits of the values; goes on from `hash`, so that inputs end to
@@ -43,40 +45,44 @@ hash_input(judging_t *j, fsdp_trace_t *trace, long step, const char *name,
     return hash != 0 ? hash : 1;
 }
 
-/* The next record of theirs that is an input of that micro-batch, from place *i;
- * NULL: there is no more. */
-static const record_t *
-next_input(const judging_t *j, long step, int micro, size_t *i)
+/** The inputs of a step that both sides have, by both names. */
+typedef struct input_names {
+    const char *theirs[MAX_INPUTS], *ours[MAX_INPUTS];
+    int count;
+} input_names_t;
+
+static input_names_t
+common_inputs(const judging_t *j, long step, int micro)
 {
-    while (*i < fsdp_trace_count(j->theirs)) {
-        const record_t *r = fsdp_trace_record(j->theirs, (*i)++);
-        if (r->phase == FSDP_TRACE_INPUT && r->step == step &&
-            r->micro == micro)
-            return r;
+    input_names_t names = {.count = 0};
+    for (size_t i = 0; i < fsdp_trace_count(j->theirs); i++) {
+        const record_t *r = fsdp_trace_record(j->theirs, i);
+        if (r->phase != FSDP_TRACE_INPUT || r->step != step ||
+            r->micro != micro || names.count == MAX_INPUTS)
+            continue;
+        names.theirs[names.count] = r->name;
+        names.ours[names.count] = verdict_names_ours(j->names, r);
+        names.count += names.ours[names.count] != NULL;
     }
-    return NULL;
+    return names;
 }
 
-/* Theirs from `first` and ours from `our_first` are the same in each input that
- * both have, and there is one. */
-static bool
-same_inputs(judging_t *j, long step, int first, int count, int our_first,
-            int our_count)
+/* One number for all of those inputs; 0: some are not there. */
+static uint64_t
+hash_micros(judging_t *j, bool of_ours, const input_names_t *names, long step,
+            int first, int count)
 {
-    bool any = false;
-    size_t i = 0;
-    const record_t *r;
-    while ((r = next_input(j, step, first, &i)) != NULL) {
-        const char *name = verdict_names_ours(j->names, r);
-        if (name == NULL)
-            continue;
-        uint64_t a = hash_input(j, j->theirs, step, r->name, first, count);
-        uint64_t b = hash_input(j, j->ours, step, name, our_first, our_count);
-        if (a == 0 || a != b)
-            return false;
-        any = true;
+    uint64_t all = 0;
+    for (int i = 0; i < names->count; i++) {
+        uint64_t one =
+            of_ours ? hash_input(j, j->ours, step, names->ours[i], first, count)
+                    : hash_input(j, j->theirs, step, names->theirs[i], first,
+                                 count);
+        if (one == 0)
+            return 0;
+        all = all * 0x9e3779b97f4a7c15u + one;
     }
-    return any;
+    return all != 0 ? all : names->count > 0;
 }
 
 /* ---- the table ---------------------------------------------------------------- */
@@ -110,22 +116,33 @@ list_micros(const fsdp_trace_t *trace, size_t *count)
     return list;
 }
 
+static void
+hash_theirs(judging_t *j, counterpart_t *theirs, int n)
+{
+    input_names_t names = common_inputs(j, theirs[0].step, theirs[0].micro);
+    for (int i = 0; i < n; i++)
+        theirs[i].hash =
+            hash_micros(j, false, &names, theirs[i].step, theirs[i].micro, 1);
+}
+
 /* As many on both sides: one by one. */
 static void
 match_each(judging_t *j, counterpart_t *theirs, counterpart_t *ours, int n)
 {
+    input_names_t names = common_inputs(j, theirs[0].step, theirs[0].micro);
     for (int i = 0; i < n; i++)
-        if (theirs[i].micro == ours[i].micro &&
-            same_inputs(j, theirs[i].step, theirs[i].micro, 1, ours[i].micro,
-                        1)) {
+        ours[i].hash =
+            hash_micros(j, true, &names, ours[i].step, ours[i].micro, 1);
+    for (int i = 0; i < n; i++)
+        if (theirs[i].micro == ours[i].micro && theirs[i].hash != 0 &&
+            theirs[i].hash == ours[i].hash) {
             theirs[i].first = ours[i].micro;
             theirs[i].count = ours[i].count = 1;
         }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n && theirs[i].count == 0; k++)
-            if (ours[k].count == 0 &&
-                same_inputs(j, theirs[i].step, theirs[i].micro, 1,
-                            ours[k].micro, 1)) {
+            if (ours[k].count == 0 && theirs[i].hash != 0 &&
+                theirs[i].hash == ours[k].hash) {
                 theirs[i].first = ours[k].micro;
                 theirs[i].count = ours[k].count = 1;
             }
@@ -136,12 +153,16 @@ static void
 match_merged(judging_t *j, counterpart_t *theirs, int n, counterpart_t *ours,
              int our_n)
 {
+    input_names_t names = common_inputs(j, theirs[0].step, theirs[0].micro);
     bool ours_more = our_n > n;
     int k = ours_more ? our_n / n : n / our_n;
     for (int i = 0; i < (ours_more ? n : our_n); i++) {
         int t = ours_more ? i : i * k, o = ours_more ? i * k : i;
-        if (!same_inputs(j, theirs[t].step, theirs[t].micro, ours_more ? 1 : k,
-                         ours[o].micro, ours_more ? k : 1))
+        uint64_t a = hash_micros(j, false, &names, theirs[t].step,
+                                 theirs[t].micro, ours_more ? 1 : k);
+        uint64_t b = hash_micros(j, true, &names, ours[o].step, ours[o].micro,
+                                 ours_more ? k : 1);
+        if (a == 0 || a != b)
             continue;
         for (int part = 0; part < (ours_more ? 1 : k); part++) {
             theirs[t + part].first = ours[o].micro;
@@ -175,6 +196,7 @@ verdict_match_micros(judging_t *j)
     for (size_t t = 0; t < j->num_counterparts;) {
         bool dense, our_dense;
         int n = of_step(j->counterpart, j->num_counterparts, t, &dense);
+        hash_theirs(j, &j->counterpart[t], n);
         while (o < our_count && ours[o].step < j->counterpart[t].step)
             o++;
         if (o < our_count && ours[o].step == j->counterpart[t].step) {
@@ -225,20 +247,21 @@ bits_of(const double *values, uint64_t numel)
 
 /* All that theirs has of one micro-batch, another rank has too. */
 static bool
-same_data(judging_t *j, long step, int micro, int other)
+same_data(judging_t *j, const record_t *record, int other)
 {
-    size_t i = 0;
-    const record_t *r;
-    while ((r = next_input(j, step, micro, &i)) != NULL) {
-        const record_t *twin =
-            fsdp_trace_find(j->theirs, step, FSDP_TRACE_INPUT, other, r->name);
-        if (twin == NULL || twin->numel != r->numel || twin->num_pieces == 0 ||
-            r->num_pieces == 0 || twin->piece[0].rank == r->piece[0].rank ||
-            hash_input(j, j->theirs, step, r->name, micro, 1) !=
-                hash_input(j, j->theirs, step, r->name, other, 1))
-            return false;
-    }
-    return true;
+    input_names_t names = common_inputs(j, record->step, record->micro);
+    const record_t *twin = fsdp_trace_find(
+        j->theirs, record->step, FSDP_TRACE_INPUT, other, record->name);
+    if (twin == NULL || twin->num_pieces == 0 || record->num_pieces == 0 ||
+        twin->piece[0].rank == record->piece[0].rank)
+        return false;
+    uint64_t a =
+        hash_input(j, j->theirs, record->step, record->name, record->micro, 1);
+    if (a != hash_input(j, j->theirs, record->step, record->name, other, 1))
+        return false;
+    a = hash_micros(j, false, &names, record->step, record->micro, 1);
+    return names.count == 0 ||
+           a == hash_micros(j, false, &names, record->step, other, 1);
 }
 
 int
@@ -249,10 +272,14 @@ verdict_same_input(judging_t *j, const record_t *record)
     bool telling = values != NULL && record->numel > 0 &&
                    bits_of(values, record->numel) >= CHANCE;
     fsdp_free(values);
+    const counterpart_t *own =
+        verdict_counterpart(j, record->step, record->micro);
     for (size_t i = 0; telling && i < j->num_counterparts; i++) {
         const counterpart_t *c = &j->counterpart[i];
-        if (c->step == record->step && c->micro < record->micro &&
-            same_data(j, c->step, record->micro, c->micro))
+        if (c->step != record->step || c->micro >= record->micro ||
+            (own != NULL && own->hash != c->hash))
+            continue;
+        if (same_data(j, record, c->micro))
             return c->micro;
     }
     return -1;

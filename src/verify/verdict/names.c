@@ -14,11 +14,14 @@ typedef struct side_name {
     const char *text; /**< borrowed from the trace                          */
     char *bare;       /**< without prefixes, owned                          */
     bool parameter;
+    bool unique;       /**< no other one of its side has that               */
+    bool taken;        /**< of ours: one of theirs has it                   */
     const char *other; /**< of theirs: ours; NULL: none                      */
 } side_name_t;
 
 typedef struct side {
     side_name_t *name; /**< by parameter, then text */
+    side_name_t **by_bare;
     size_t count;
 } side_t;
 
@@ -116,7 +119,11 @@ side_make(const fsdp_trace_t *trace)
             all[count++] = all[i];
     for (size_t i = 0; i < count; i++)
         all[i].bare = bare_of(all[i].text);
-    return (side_t){all, count};
+    side_t side = {all, fsdp_alloc(FSDP_MEM_OTHER, count * sizeof(void *)),
+                   count};
+    for (size_t i = 0; i < count; i++)
+        side.by_bare[i] = &all[i];
+    return side;
 }
 
 static side_name_t *
@@ -128,20 +135,39 @@ side_find(const side_t *side, const char *text, bool parameter)
                : NULL;
 }
 
+static int
+by_bare(const void *a, const void *b)
+{
+    const side_name_t *const *x = a, *const *y = b;
+    if ((*x)->parameter != (*y)->parameter)
+        return (*x)->parameter ? 1 : -1;
+    return strcmp((*x)->bare, (*y)->bare);
+}
+
+/* And marks those whose bare name no other one has. */
+static void
+sort_bare(const side_t *side)
+{
+    side_name_t **list = side->by_bare;
+    if (side->count > 0)
+        qsort(list, side->count, sizeof *list, by_bare);
+    for (size_t i = 0; i < side->count; i++) {
+        bool before = i > 0 && by_bare(&list[i - 1], &list[i]) == 0;
+        bool after =
+            i + 1 < side->count && by_bare(&list[i], &list[i + 1]) == 0;
+        list[i]->unique = !before && !after;
+    }
+}
+
 /* The only one with that bare name; NULL if there is none or more. */
 static side_name_t *
-side_find_bare(const side_t *side, const char *bare, bool parameter)
+side_find_bare(const side_t *side, const side_name_t *like)
 {
-    side_name_t *found = NULL;
-    for (size_t i = 0; i < side->count; i++) {
-        side_name_t *name = &side->name[i];
-        if (name->parameter != parameter || strcmp(name->bare, bare) != 0)
-            continue;
-        if (found != NULL)
-            return NULL;
-        found = name;
-    }
-    return found;
+    side_name_t **found = side->count > 0
+                              ? bsearch(&like, side->by_bare, side->count,
+                                        sizeof *side->by_bare, by_bare)
+                              : NULL;
+    return found != NULL && (*found)->unique ? *found : NULL;
 }
 
 static void
@@ -149,10 +175,20 @@ side_free(side_t *side)
 {
     for (size_t i = 0; i < side->count; i++)
         fsdp_free(side->name[i].bare);
+    fsdp_free(side->by_bare);
     fsdp_free(side->name);
 }
 
 /* ---- alignment ---------------------------------------------------------------- */
+
+static void
+take(side_name_t *theirs, side_name_t *ours)
+{
+    if (theirs->other != NULL || ours == NULL || ours->taken)
+        return;
+    theirs->other = ours->text;
+    ours->taken = true;
+}
 
 /* What the table says of all names.  A line without * must have a meaning. */
 static fsdp_status_t
@@ -165,11 +201,10 @@ by_table(verdict_names_t *names, const char *path, const rename_table_t *table)
             side_name_t *name = &names->theirs.name[i];
             if (!rename_table_apply(table, t, name->text, ours, sizeof ours))
                 continue;
-            const side_name_t *other =
-                side_find(&names->ours, ours, name->parameter);
+            side_name_t *other = side_find(&names->ours, ours, name->parameter);
             if (other == NULL)
                 continue;
-            name->other = other->text;
+            take(name, other);
             met = true;
         }
         if (!met)
@@ -183,37 +218,17 @@ by_table(verdict_names_t *names, const char *path, const rename_table_t *table)
     return FSDP_OK;
 }
 
-/* Has a name of theirs taken it? */
-static bool
-is_taken(const verdict_names_t *names, const side_name_t *ours)
-{
-    for (size_t i = 0; i < names->theirs.count; i++) {
-        const side_name_t *name = &names->theirs.name[i];
-        if (name->other == ours->text && name->parameter == ours->parameter)
-            return true;
-    }
-    return false;
-}
-
 static void
 by_themselves(verdict_names_t *names)
 {
     for (size_t i = 0; i < names->theirs.count; i++) {
         side_name_t *name = &names->theirs.name[i];
-        const side_name_t *same =
-            side_find(&names->ours, name->text, name->parameter);
-        if (name->other == NULL && same != NULL && !is_taken(names, same))
-            name->other = same->text;
+        take(name, side_find(&names->ours, name->text, name->parameter));
     }
     for (size_t i = 0; i < names->theirs.count; i++) {
         side_name_t *name = &names->theirs.name[i];
-        if (name->other != NULL ||
-            side_find_bare(&names->theirs, name->bare, name->parameter) != name)
-            continue;
-        const side_name_t *bare =
-            side_find_bare(&names->ours, name->bare, name->parameter);
-        if (bare != NULL && !is_taken(names, bare))
-            name->other = bare->text;
+        if (name->unique)
+            take(name, side_find_bare(&names->ours, name));
     }
 }
 
@@ -267,6 +282,8 @@ verdict_names_create(const fsdp_trace_t *ours, const fsdp_trace_t *theirs,
     verdict_names_t *names = fsdp_calloc(FSDP_MEM_OTHER, sizeof *names);
     names->ours = side_make(ours);
     names->theirs = side_make(theirs);
+    sort_bare(&names->ours);
+    sort_bare(&names->theirs);
     if (rename != NULL)
         status = rename_table_read(rename, &table);
     if (status == FSDP_OK)

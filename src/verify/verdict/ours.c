@@ -1,5 +1,6 @@
 /* What ours has for a record of theirs. */
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -37,12 +38,12 @@ our_number(const judging_t *j, const record_t *theirs)
     if (theirs->micro < 0)
         return -1;
     if (theirs->phase == FSDP_TRACE_REDUCED_GRAD) {
-        int M = verdict_ranks(j->our_about) * j->our_about->micro_batches;
-        int their_M =
-            verdict_ranks(j->their_about) * j->their_about->micro_batches;
-        if (!same_reductions(j))
+        const fsdp_trace_about_t *a = j->our_about, *b = j->their_about;
+        long M = (long)verdict_ranks(a) * a->micro_batches;
+        long their_M = (long)verdict_ranks(b) * b->micro_batches;
+        if (!same_reductions(j) || M > INT_MAX)
             return -2;
-        return theirs->micro == their_M - 1 ? M - 1 : theirs->micro;
+        return theirs->micro == their_M - 1 ? (int)M - 1 : theirs->micro;
     }
     const counterpart_t *c =
         verdict_counterpart(j, theirs->step, theirs->micro);

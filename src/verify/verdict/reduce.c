@@ -2,6 +2,7 @@
  * far any order of adding them may be from it (Higham, Accuracy and Stability,
  * 4.2): gamma_k sum|terms| / divisor, k the roundings that one term meets. */
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -58,6 +59,7 @@ static bool
 dealing_known(const fsdp_trace_about_t *about)
 {
     return about->micro_batches > 0 &&
+           about->micro_batches <= INT_MAX / verdict_ranks(about) &&
            (about->micro_batches == 1 || about->gradient_sync >= 0);
 }
 
@@ -65,9 +67,10 @@ dealing_known(const fsdp_trace_about_t *about)
 static bool
 terms_of_reduced(const fsdp_trace_about_t *about, int micro, terms_t *terms)
 {
-    int N = verdict_ranks(about), M = N * about->micro_batches;
-    if (!dealing_known(about) || micro >= M)
+    int N = verdict_ranks(about);
+    if (!dealing_known(about) || micro / N >= about->micro_batches)
         return false;
+    int M = N * about->micro_batches;
     int n = syncs_each(about) ? N : M;
     *terms = (terms_t){FSDP_TRACE_UNREDUCED_GRAD, micro - n + 1, 1, n};
     return terms->first >= 0 && terms->first % n == 0;
@@ -76,9 +79,10 @@ terms_of_reduced(const fsdp_trace_about_t *about, int micro, terms_t *terms)
 static bool
 terms_of_grad(const fsdp_trace_about_t *about, bool unreduced, terms_t *terms)
 {
-    int N = verdict_ranks(about), m = about->micro_batches, M = N * m;
+    int N = verdict_ranks(about), m = about->micro_batches;
     if (!dealing_known(about))
         return false;
+    int M = N * m;
     if (unreduced)
         *terms = (terms_t){FSDP_TRACE_UNREDUCED_GRAD, 0, 1, M};
     else if (syncs_each(about))

@@ -77,10 +77,28 @@ show_centre(spread_tensor_t *t, const fsdp_replay_value_t *value, int runs)
 }
 
 static void
+keep_loss(spread_t *spread, const fsdp_replay_value_t *value)
+{
+    size_t n = spread->num_losses;
+    if ((n & (n - 1)) == 0) { /* full: 0, 1, 2, 4, 8 ... */
+        size_t room = n > 0 ? 2 * n : 1;
+        spread_loss_t *list = fsdp_alloc(FSDP_MEM_OTHER, room * sizeof *list);
+        if (n > 0)
+            memcpy(list, spread->loss, n * sizeof *list);
+        fsdp_free(spread->loss);
+        spread->loss = list;
+    }
+    spread->loss[spread->num_losses++] = (spread_loss_t){
+        value->step, value->micro, value_get(value->dtype, value->data, 0)};
+}
+
+static void
 show(void *context, const fsdp_replay_value_t *value)
 {
     spread_t *spread = context;
     spread_tensor_t *t = find(spread, value);
+    if (spread->run == 0 && value->phase == FSDP_TRACE_LOSS)
+        keep_loss(spread, value);
     if (t == NULL)
         return;
     if (spread->run == 0) {
@@ -113,6 +131,37 @@ freedom_of(const double *of_run, int runs)
     return runs * fmin(fmax(each, 1), 1000);
 }
 
+/* The gradient of a cross entropy, p - 1 at the target, is rounded relative to p,
+ * not to itself, which moving the logits does not do where p is nearly 1: then
+ * all gradients are as wrong as 1 / (1 - p), relative to themselves, and the
+ * loss by roundings of 1. */
+static double
+floor_of(const spread_t *spread, const spread_tensor_t *t, double rms)
+{
+    const fsdp_trace_about_t *about = fsdp_trace_about(spread->trace);
+    const record_t *r = t->record;
+    double u = 4 * value_roundoff(compute_type(about)), loss = INFINITY;
+    if (about->loss == NULL || strcmp(about->loss, "cross_entropy") != 0 ||
+        r->phase < FSDP_TRACE_LOSS)
+        return 0;
+    if (r->phase == FSDP_TRACE_LOSS)
+        return u;
+    for (size_t i = 0; i < spread->num_losses; i++)
+        if (spread->loss[i].step == r->step &&
+            (spread->loss[i].micro == r->micro || r->micro < 0))
+            loss = fmin(loss, spread->loss[i].loss);
+    return u * rms / -expm1(-loss);
+}
+
+static double
+rms_of(const double *x, uint64_t numel)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < numel; i++)
+        sum += x[i] * x[i];
+    return sqrt(sum / (double)numel);
+}
+
 /* An element may be more sensitive than the others, so its own root mean square
  * counts where it is larger; and its last rounding is relative to it. */
 static void
@@ -125,7 +174,8 @@ bound_tensor(const spread_t *spread, spread_tensor_t *t)
     expected_make(&e, record, spread->rule);
     for (int r = 0; r < runs; r++)
         all += t->of_run[r];
-    double rms = sqrt(all / (n * runs));
+    double least = floor_of(spread, t, rms_of(t->centre, record->numel));
+    double rms = fmax(sqrt(all / (n * runs)), least);
     double times =
         verdict_student(VERDICT_FAILURE / n, freedom_of(t->of_run, runs));
     double last = verdict_gamma(2, value_roundoff(record->dtype));
@@ -173,6 +223,7 @@ spread_free(spread_t *spread)
         fsdp_free(spread->tensor[i].square);
         fsdp_free(spread->tensor[i].of_run);
     }
+    fsdp_free(spread->loss);
     fsdp_free(spread->tensor);
     spread->tensor = NULL;
     spread->count = 0;

@@ -19,12 +19,21 @@ typedef struct spread_tensor {
     double *of_run;         /**< [runs], the same over all elements         */
 } spread_tensor_t;
 
+/** The loss of a micro-batch, in the centre. */
+typedef struct spread_loss {
+    long step;
+    int micro;
+    double loss;
+} spread_loss_t;
+
 typedef struct spread {
     judging_t *j;
     fsdp_trace_t *trace; /**< that is run: theirs or ours */
     const char *rule;
     spread_tensor_t *tensor; /**< by record, for a search */
     size_t count;
+    spread_loss_t *loss; /**< in the order in which the run shows them */
+    size_t num_losses;
     int run; /**< 0: the centre, then 1 ... runs */
     uint64_t seed;
 } spread_t;

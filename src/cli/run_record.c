@@ -95,6 +95,8 @@ write_config(fsdp_json_writer_t *json, const config_member_t *list,
     fsdp_json_close_object(json);
 }
 
+enum { EXPERTS = 3 }; /* the last members, of a mixture of them */
+
 static void
 write_gpt2(fsdp_json_writer_t *json, const fsdp_gpt2_config_t *c)
 {
@@ -108,8 +110,12 @@ write_gpt2(fsdp_json_writer_t *json, const fsdp_gpt2_config_t *c)
         {"layer_norm_epsilon", NUMBER, c->layer_norm_epsilon, NULL},
         {"tie_word_embeddings", TRUTH, c->tie_word_embeddings, NULL},
         {"activation_function", WORD, 0, "gelu_new"},
+        {"n_experts", NUMBER, (double)c->n_experts, NULL},
+        {"n_experts_per_tok", NUMBER, (double)c->n_experts_per_tok, NULL},
+        {"router_aux_loss_coef", NUMBER, c->router_aux_loss_coef, NULL},
     };
-    write_config(json, list, sizeof list / sizeof *list);
+    size_t count = sizeof list / sizeof *list;
+    write_config(json, list, c->n_experts > 0 ? count : count - EXPERTS);
 }
 
 static void

@@ -289,7 +289,7 @@ read_model(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
         get_count(r, loss, "ignore_index", INT32_MIN, INT32_MAX, -100);
     a->average = get_text(r, loss, "average");
     a->loss_scale = get_number(r, loss, "scale", 0, HUGE_VAL, NAN);
-    a->dropout = get_number(r, all, "dropout", 0, 1, NAN);
+    a->dropout = get_number(r, all, "dropout", 0, 0.99, NAN);
     a->seed = get_count(r, all, "seed", 0, LONG_MAX, -1);
 }
 

@@ -54,6 +54,17 @@ get_positive(reader_t *r, const char *key, double other)
     return number;
 }
 
+static double
+get_number(reader_t *r, const char *key, double other)
+{
+    double number = other;
+    const fsdp_json_t *value = member(r, key);
+    if (value != NULL &&
+        (!fsdp_json_get_number(value, &number) || !(number >= 0)))
+        refuse(r, key, "a number of at least 0");
+    return number;
+}
+
 static bool
 get_bool(reader_t *r, const char *key, bool other)
 {
@@ -99,6 +110,10 @@ read_gpt2(reader_t *r, fsdp_gpt2_config_t *c)
     c->tie_word_embeddings = get_bool(r, "tie_word_embeddings", true);
     if (get_size(r, "n_inner", 4 * c->n_embd) != 4 * c->n_embd)
         refuse(r, "n_inner", "null or 4 times n_embd");
+    c->n_experts =
+        member(r, "n_experts") != NULL ? get_size(r, "n_experts", 0) : 0;
+    c->n_experts_per_tok = get_size(r, "n_experts_per_tok", 2);
+    c->router_aux_loss_coef = get_number(r, "router_aux_loss_coef", 0);
     if (c->n_embd % c->n_head != 0)
         refuse(r, "n_head", "a divisor of n_embd");
     expect_word(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");

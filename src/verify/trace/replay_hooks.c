@@ -217,6 +217,6 @@ replay_forget_calls(replayer_t *r)
         r->calls = call->next;
         fsdp_free(call);
     }
-    for (int u = 0; u < r->verifier.num_units; u++)
+    for (int u = 0; r->unit != NULL && u < r->verifier.num_units; u++)
         r->unit[u].calls = 0;
 }

@@ -559,7 +559,7 @@ END_TEST
 typedef struct comparison {
     size_t shown, found, different; /* values; those in the trace; not equal */
     double largest, scale; /* difference to the trace, over all values       */
-    int above, below;      /* of the first parameters: than the trace's      */
+    int above, below; /* of the first parameters: larger ones, smaller ones */
 } comparison_t;
 
 static double
@@ -589,8 +589,9 @@ compare_value(void *context, const fsdp_replay_value_t *value)
     for (uint64_t i = 0; i < value->numel; i++) {
         double difference = fabs(element_of(value, i) - values[i]);
         c->different += difference != 0;
-        c->above += value->step == 1 && element_of(value, i) > values[i];
-        c->below += value->step == 1 && element_of(value, i) < values[i];
+        double size = fabs(element_of(value, i)) - fabs(values[i]);
+        c->above += value->step == 1 && size > 0;
+        c->below += value->step == 1 && size < 0;
         c->largest = fmax(c->largest, difference);
         c->scale = fmax(c->scale, fabs(values[i]));
     }

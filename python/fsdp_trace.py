@@ -16,6 +16,7 @@ Works with FSDP2 (fully_shard), FSDP1, DDP and no wrapper, in one process or sev
 script stays as it is, and it may be wrong.  Needs PyTorch 2.13 and NumPy alone.
 """
 
+import inspect
 import json
 import math
 import os
@@ -39,10 +40,13 @@ COLLECTIVES = {"all_gather_single": "all_gather", "all_gather_into_tensor": "all
                "all_to_all_single": "all_to_all"}
 
 
-def record(model, optimizer, directory, *, steps=10, units=None, mlp=None, average="rank", gradient_sync=None):
+def record(model, optimizer, directory, *, steps=10, first=1, now=1, units=None, mlp=None, average="rank",
+           gradient_sync=None):
     """Begins to record; see the top of this file.
 
     steps          how many are recorded; after that the hooks are gone
+    first          the number of the first of them; what is before it just passes
+    now            the number of the step that comes next, where a run is resumed
     units          names of modules that count as units, where nothing is wrapped (the
                    default: the members of the longest ModuleList or Sequential)
     mlp            {"widths": [64, 32, 10], "activation": "relu"|"gelu"|"gelu_tanh"} for a
@@ -50,7 +54,7 @@ def record(model, optimizer, directory, *, steps=10, units=None, mlp=None, avera
     average        "token" if the loss is the mean over all ranks' targets
     gradient_sync  "each", "last", "last-all-reduce": if guessing it would be wrong
     """
-    return Recorder(model, optimizer, directory, steps, units, mlp, average, gradient_sync)
+    return Recorder(model, optimizer, directory, (first, first + steps), now, units, mlp, average, gradient_sync)
 
 
 # ---- safetensors ---------------------------------------------------------------------
@@ -256,12 +260,12 @@ def guessed_units(model):
 
 
 class Recorder:
-    def __init__(self, model, optimizer, directory, steps, units, mlp, average, gradient_sync):
+    def __init__(self, model, optimizer, directory, window, now, units, mlp, average, gradient_sync):
         self.model, self.optimizer, self.directory = model, optimizer, directory
-        self.limit, self.average, self.sync_asked = steps, average, gradient_sync
+        self.window, self.average, self.sync_asked = window, average, gradient_sync
         self.on = dist.is_available() and dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if self.on else (0, 1)
-        self.step, self.written, self.undo = 1, [], []
+        self.step, self.written, self.undo = now, [], []
         self.began, self.in_backward, self.closed, self.communicating = False, False, False, None
         self.clip = self.norm_type = self.loss_kind = self.ignore_index = None
         self.scales, self.losses_seen, self.scales_of_step = set(), [], []
@@ -358,9 +362,10 @@ class Recorder:
     def new_step(self):
         self.micro, self.tensors, self.pieces, self.ledger = -1, {}, {}, []
         self.calls, self.reduced_in, self.targets_seen = {}, set(), []
+        self.only_scattered = False  # all-reduces put off
 
     def active(self):
-        return not self.closed and self.step <= self.limit
+        return not self.closed and self.window[0] <= self.step < self.window[1]
 
     def add(self, phase, name, tensor, per_micro=True, kept=None):
         """Keeps a copy under (phase, which of this rank's micro-batches, name)."""
@@ -449,9 +454,8 @@ class Recorder:
     def begin(self):
         self.began = True
         self.micro = -1
-        for k in self.kept():
-            self.add("parameter", k.name, k.param(), per_micro=False, kept=k)
-        self.write_rank(0)
+        self.add_state()
+        self.write_rank(self.step - 1)
         self.about["parameters"] = [{"name": k.name, "shape": k.shape, "dtype": type_name(k.dtype), "unit": k.unit} for k in self.kept()]
         self.about["precision"] = self.precision()
         self.new_step()
@@ -544,6 +548,8 @@ class Recorder:
     def note_gradients(self):
         if not self.active() or not self.began:
             return
+        if getattr(self.model, {"ddp": "require_backward_grad_sync", "fsdp1": "_sync_gradients"}.get(self.api, ""), False):
+            self.reduced_in.add(self.micro)
         for k in self.kept():
             self.add("grad", k.name, k.grad(), per_micro=False, kept=k)
 
@@ -630,6 +636,8 @@ class Recorder:
     def make_reduce(self, inner):
         def foreach_reduce(fsdp_params, *args, **kwargs):
             params = list(fsdp_params)
+            given = inspect.signature(inner).bind(fsdp_params, *args, **kwargs).arguments
+            self.only_scattered |= given["all_reduce_group"] is not None and not given["all_reduce_grads"]
             # A gradient that is added to one that is there already is taken apart, to be seen alone.
             had = {}
             for p in params:
@@ -702,8 +710,20 @@ class Recorder:
         self.lr = float(self.optimizer.param_groups[0]["lr"])
 
     def after_update(self):
-        if not self.active() or not self.began:
-            return
+        if self.active() and self.began:
+            self.add_state()
+            self.write_rank(self.step)
+            self.written.append({"step": self.step, "lr": self.lr})
+            self.micro_batches = self.micro + 1
+            self.note_scales()
+            self.write_about()
+        self.step += 1
+        self.new_step()
+        if self.step >= self.window[1]:
+            self.close()
+
+    def add_state(self):
+        """Parameters and what the optimizer keeps of each, now."""
         for k in self.kept():
             self.add("parameter", k.name, k.param(), per_micro=False, kept=k)
             for key in ("exp_avg", "exp_avg_sq", "momentum_buffer"):
@@ -711,26 +731,23 @@ class Recorder:
             step = k.state("step")
             if step is not None:
                 self.add("state.step", k.name, torch.as_tensor(step, dtype=torch.float32).reshape(1), per_micro=False)
-        self.write_rank(self.step)
-        self.written.append({"step": self.step, "lr": self.lr})
-        self.micro_batches = self.micro + 1
-        self.note_scales()
-        self.write_about()
-        self.step += 1
-        self.new_step()
-        if self.step > self.limit:
-            self.close()
 
     def sync(self):
+        """When gradients are brought together."""
         if self.sync_asked is not None:
             return self.sync_asked
-        if self.micro <= 0 or self.api in ("fsdp2",):
-            return "each" if len(self.reduced_in) == self.micro + 1 else "last"
-        return "last"
+        if self.only_scattered:
+            return "last-all-reduce"
+        return "each" if self.reduced_in and len(self.reduced_in) == self.micro + 1 else "last"
 
     def global_micro(self, j):
-        m, n = self.micro + 1, self.mesh["replicate"] * self.mesh["shard"]
-        return j * n + self.dp_rank if self.sync() == "each" else self.dp_rank * m + j
+        m, n, shards = self.micro + 1, self.mesh["replicate"] * self.mesh["shard"], self.mesh["shard"]
+        sync = self.sync()
+        if sync == "each":
+            return j * n + self.dp_rank
+        if sync == "last-all-reduce":
+            return (self.dp_rank // shards * m + j) * shards + self.dp_rank % shards
+        return self.dp_rank * m + j
 
     def key(self, phase, j, name):
         if j is None:
@@ -783,10 +800,26 @@ class Recorder:
             return None
         return self.first_group().gradient_divide_factor
 
+    def forces_sum(self):
+        return self.api == "fsdp2" and self.first_group().force_sum_reduction_for_comms
+
+    def averaging(self):
+        """How PyTorch makes a mean of a sum over ranks."""
+        p = self.about["precision"]
+        if self.api == "fsdp1":
+            return "pre-post"
+        if self.api == "ddp":
+            return "premultiply"
+        if self.forces_sum():
+            return "sum-then-divide"
+        if (p["reduce_dtype"] or p["param_dtype"] or p["dtype"]) not in ("float32", "bfloat16"):
+            return "pre-post"
+        nccl = self.on and "nccl" in dist.get_backend()
+        return "premultiply" if nccl or self.divide_factor() is not None else "sum-then-divide"
+
     def write_about(self):
         if self.rank != 0:
             return
-        half = self.about["precision"]["reduce_dtype"] == "float16"
         write_json(os.path.join(self.directory, "trace.json"), finite({
             "format": FORMAT, "version": VERSION, "producer": f"PyTorch {torch.__version__}", "api": self.api,
             "world_size": self.world, "ranks": list(range(self.world)), "mesh": self.mesh,
@@ -796,8 +829,7 @@ class Recorder:
                      "average": self.average, "scale": self.loss_scale()},
             "optimizer": self.about["optimizer"], "grad_clip": self.clip or 0,
             "norm_type": "inf" if self.norm_type == math.inf else self.norm_type or 2, "precision": self.about["precision"],
-            "averaging": "pre-post" if half or self.api == "fsdp1" else "premultiply" if self.api == "ddp" else "sum-then-divide",
-            "divide_factor": self.divide_factor(), "reduce_order": None, "dropout": self.dropout(),
+            "averaging": self.averaging(), "force_sum": self.forces_sum(), "divide_factor": self.divide_factor(), "reduce_order": None, "dropout": self.dropout(),
             "parameters": self.about["parameters"], "units": self.forward_order}))
 
     def dropout(self):

@@ -1,5 +1,6 @@
 """The PyTorch side of a Case: an ordinary training script, recorded."""
 
+import contextlib
 import os
 import sys
 import zlib
@@ -68,6 +69,7 @@ def make_model(case):
         nn.init.normal_(p, 1.0 if "norm" in case.model else 0.0, 0.2) \
             if p.dim() == 1 and case.model == "mlp" else \
             p.data.add_(0.05 * torch.randn_like(p))
+    model.to(getattr(torch, case.dtype))
     return model, blocks(model)
 
 
@@ -75,7 +77,8 @@ def make_batch(case, step, rank, j):
     """Micro-batch j of a rank in a step: (inputs, targets or labels)."""
     g = torch.Generator().manual_seed(1000 * step + 10 * rank + j + 1)
     if case.model == "mlp":
-        return (torch.randn(ROWS, WIDTHS[0], generator=g),
+        return (torch.randn(ROWS, WIDTHS[0], generator=g).to(
+                    getattr(torch, case.dtype)),
                 torch.randint(0, WIDTHS[-1], (ROWS,), generator=g))
     tokens = torch.randint(0, 59, (BATCH, CONTEXT), generator=g)
     labels = tokens.clone()
@@ -126,10 +129,16 @@ def wrap(case, model, blocks):
 
 
 def set_sync(case, model, last):
-    if case.wrapper == "fsdp2" and case.sync == "last":
+    """How gradients of this micro-batch are brought together; a context."""
+    if case.sync == "each" or case.wrapper == "none":
+        return contextlib.nullcontext()
+    if case.wrapper in ("ddp", "fsdp1"):
+        return contextlib.nullcontext() if last else model.no_sync()
+    if case.sync == "last":
         model.set_requires_gradient_sync(last)
-    if case.wrapper == "fsdp2" and case.sync == "last-all-reduce":
+    else:
         model.set_requires_all_reduce(last)
+    return contextlib.nullcontext()
 
 
 def clip(case, model):
@@ -144,7 +153,10 @@ def clip(case, model):
 
 def loss_of(case, model, inputs, targets):
     if case.model == "mlp":
-        return F.cross_entropy(model(inputs).float(), targets)
+        logits = model(inputs)
+        if logits.dtype == torch.bfloat16:
+            logits = logits.float()
+        return F.cross_entropy(logits, targets)
     return model(input_ids=inputs, labels=targets, use_cache=False).loss
 
 
@@ -162,28 +174,40 @@ def sum_for_average(case):
     return lambda: setattr(dist, "reduce_scatter_single", reduce_scatter)
 
 
+def make_optimizer(case, model):
+    name, options = case.optimizer
+    make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
+    return make(model.parameters(), **options)
+
+
+def train_step(case, rank, step, model, optimizer):
+    for group in optimizer.param_groups:
+        group["lr"] = case.optimizer[1]["lr"] * (1 - 0.1 * step)
+    optimizer.zero_grad()
+    for j in range(case.micros):
+        with set_sync(case, model, j == case.micros - 1):
+            inputs, targets = make_batch(case, step, rank, j)
+            (loss_of(case, model, inputs, targets) / case.micros).backward()
+    if case.clip:
+        clip(case, model)
+    optimizer.step()
+
+
 def train(case, rank, folder):
     """Trains, recorded if there is a folder; the parameters that this rank has
     in the end."""
     undo = sum_for_average(case)
     model, blocks = make_model(case)
     model = wrap(case, model, blocks)
-    name, options = case.optimizer
-    optimizer = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name](
-        model.parameters(), **options)
+    optimizer = make_optimizer(case, model)
     mlp = {"widths": WIDTHS, "activation": "relu"} if case.model == "mlp" else None
-    rec = folder and fsdp_trace.record(model, optimizer, folder, mlp=mlp)
-    for step in range(case.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = options["lr"] * (1 - 0.1 * step)
-        optimizer.zero_grad()
-        for j in range(case.micros):
-            set_sync(case, model, j == case.micros - 1)
-            inputs, targets = make_batch(case, step, rank, j)
-            (loss_of(case, model, inputs, targets) / case.micros).backward()
-        if case.clip:
-            clip(case, model)
-        optimizer.step()
+    begin = case.first - 1 if case.resumed else 0
+    for step in range(begin):
+        train_step(case, rank, step, model, optimizer)
+    rec = folder and fsdp_trace.record(model, optimizer, folder, mlp=mlp,
+                                       first=case.first, now=begin + 1)
+    for step in range(begin, case.steps):
+        train_step(case, rank, step, model, optimizer)
     if rec:
         rec.close()
     undo()

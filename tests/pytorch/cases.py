@@ -21,7 +21,7 @@ BF16_OUTPUT = {"param": "bfloat16", "reduce": "float32", "output": "float32"}
 class Case:
     """Five steps of one model with one way of sharding.
 
-    model      "mlp", "gpt2", "gpt2-untied", "llama" or "llama-tied"
+    model      "mlp", "sequential", "gpt2", "gpt2-untied", "llama" or "llama-tied"
     mesh       (replicas, shards); None: all ranks share
     policy     types of MixedPrecisionPolicy; None: float32 throughout
     micros     micro-batches of each rank and step
@@ -30,6 +30,7 @@ class Case:
     reshard    reshard_after_forward of every unit
     force_sum  sums are asked for, not averages
     fault      what is wrong with the run: "sum for average"; None: nothing
+    average    "token": the mean is over all ranks' and micro-batches' targets
     dtype      of the model and all arithmetic
     first      the first recorded step; the last is `steps`
     resumed    the run up to there is another one, and states are taken over
@@ -50,6 +51,7 @@ class Case:
     force_sum: bool = True
     wrapper: str = "fsdp2"
     ignored: bool = False  # some targets are ignore_index
+    average: str = "rank"
     fault: str = None
     dtype: str = "float32"
     first: int = 1
@@ -63,6 +65,7 @@ CASES = [
     Case("mlp-2", 2, "mlp", ADAMW),
     Case("mlp-3", 3, "mlp", MOMENTUM),
     Case("mlp-4", 4, "mlp", NESTEROV),
+    Case("sequential-3", 3, "sequential", ADAMW),
     Case("gpt2-1", 1, "gpt2", ADAMW, clip=0.5),
     Case("gpt2-2", 2, "gpt2", SGD),
     Case("gpt2-3", 3, "gpt2", ADAMW),
@@ -87,6 +90,12 @@ CASES = [
     Case("gpt2-each", 2, "gpt2", ADAMW, micros=2),
     Case("gpt2-last", 3, "gpt2", MOMENTUM, micros=2, sync="last"),
     Case("llama-last", 2, "llama", ADAMW, micros=3, sync="last", clip=1.0),
+    # The mean over all targets, of which ranks have more and fewer.
+    Case("mlp-token", 2, "mlp", SGD, average="token", ignored=True),
+    Case("gpt2-token", 3, "gpt2", ADAMW, average="token", ignored=True,
+         micros=2),
+    Case("llama-token-last", 2, "llama", SGD, average="token", ignored=True,
+         micros=2, sync="last"),
     # Clipping: always, seldom, and other norms.
     Case("mlp-clip", 3, "mlp", SGD, clip=0.1),
     Case("gpt2-clip", 3, "gpt2", ADAMW, clip=0.7),
@@ -115,6 +124,7 @@ CASES = [
     Case("llama-resumed", 3, "llama", ADAMW, first=3, resumed=True),
     # The other wrappers that the recorder knows.
     Case("mlp-none", 1, "mlp", ADAMW, wrapper="none"),
+    Case("sequential-none", 1, "sequential", SGD, wrapper="none"),
     Case("gpt2-none", 1, "gpt2", SGD, wrapper="none", micros=2, sync="last"),
     Case("mlp-ddp-each", 2, "mlp", SGD, wrapper="ddp", micros=2),
     Case("gpt2-ddp-last", 3, "gpt2", SGD, wrapper="ddp", micros=2,

@@ -187,6 +187,20 @@ class Table:
                   f"{row['wrong']:7}{row['unchecked']:11}  {row['ratio']:.3g} {row['case']}")
 
 
+def unseen(case, verdict):
+    """What should have been compared and was not; None: nothing."""
+    known = {"norm"} if not case.clip else set()
+    if case.wrapper != "fsdp2":
+        known.add("reduced_grad")  # only the step's is recorded
+    for m in verdict["missing"]:
+        if m["phase"] not in known:
+            return f"{m['tensors']} of {m['phase']} only in {m['only']}: {m['first']}"
+    for p in verdict["phases"]:
+        if p["unchecked"]:
+            return f"{p['unchecked']} of {p['phase']} not checked"
+    return None
+
+
 def where(verdict):
     place = verdict.get("first_divergence")
     if not place:
@@ -211,6 +225,8 @@ def check(case, folder, options, table):
                                 verdict["verdict"] in GOOD)
     if problem is None and not case.fault:
         table.add(case, verdict)
+        problem = unseen(case, verdict)
+        good = good and problem is None
     what = problem or verdict["verdict"]
     if problem is None and verdict["verdict"] not in GOOD:
         what += ": " + where(verdict)

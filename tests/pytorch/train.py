@@ -16,6 +16,7 @@ import fsdp_trace  # noqa: E402
 IGNORE = -100
 BATCH, CONTEXT = 2, 9
 WIDTHS, ROWS = [13, 11, 7, 5], 6
+PERCEPTRONS = ("mlp", "sequential")
 
 
 class MLP(nn.Module):
@@ -34,6 +35,14 @@ class MLP(nn.Module):
 
 def make_mlp(_):
     return MLP(WIDTHS), lambda m: list(m.layers)
+
+
+def make_sequential(_):
+    """The same with GELU, of which the recorder need not be told."""
+    layers = []
+    for i, o in zip(WIDTHS, WIDTHS[1:]):
+        layers += [nn.Linear(i, o), nn.GELU(approximate="tanh")]
+    return nn.Sequential(*layers[:-1]), lambda m: list(m[::2])
 
 
 def make_gpt2(tied):
@@ -55,9 +64,14 @@ def make_llama(tied):
     return LlamaForCausalLM(config), lambda m: list(m.model.layers)
 
 
-MODELS = {"mlp": (make_mlp, None), "gpt2": (make_gpt2, True),
-          "gpt2-untied": (make_gpt2, False), "llama": (make_llama, False),
-          "llama-tied": (make_llama, True)}
+MODELS = {
+    "mlp": (make_mlp, None),
+    "sequential": (make_sequential, None),
+    "gpt2": (make_gpt2, True),
+    "gpt2-untied": (make_gpt2, False),
+    "llama": (make_llama, False),
+    "llama-tied": (make_llama, True),
+}
 
 
 def make_model(case):
@@ -66,9 +80,7 @@ def make_model(case):
     make, tied = MODELS[case.model]
     model, blocks = make(tied)
     for p in model.parameters():  # biases and norms are no round numbers either
-        nn.init.normal_(p, 1.0 if "norm" in case.model else 0.0, 0.2) \
-            if p.dim() == 1 and case.model == "mlp" else \
-            p.data.add_(0.05 * torch.randn_like(p))
+        p.data.add_(0.05 * torch.randn_like(p))
     model.to(getattr(torch, case.dtype))
     return model, blocks(model)
 
@@ -76,10 +88,12 @@ def make_model(case):
 def make_batch(case, step, rank, j):
     """Micro-batch j of a rank in a step: (inputs, targets or labels)."""
     g = torch.Generator().manual_seed(1000 * step + 10 * rank + j + 1)
-    if case.model == "mlp":
-        return (torch.randn(ROWS, WIDTHS[0], generator=g).to(
-                    getattr(torch, case.dtype)),
-                torch.randint(0, WIDTHS[-1], (ROWS,), generator=g))
+    if case.model in PERCEPTRONS:
+        x = torch.randn(ROWS, WIDTHS[0], generator=g)
+        targets = torch.randint(0, WIDTHS[-1], (ROWS,), generator=g)
+        if case.ignored:
+            targets[:1 + rank] = IGNORE
+        return x.to(getattr(torch, case.dtype)), targets
     tokens = torch.randint(0, 59, (BATCH, CONTEXT), generator=g)
     labels = tokens.clone()
     if case.ignored:
@@ -151,17 +165,39 @@ def clip(case, model):
 # ---- training ----------------------------------------------------------------
 
 
-def loss_of(case, model, inputs, targets):
-    if case.model == "mlp":
+def count(case, targets):
+    """How many of them count in the loss."""
+    if case.model not in PERCEPTRONS:
+        targets = targets[:, 1:]  # they are shifted, the first predicts nothing
+    return (targets != IGNORE).sum().item()
+
+
+def targets_of_all(case, step):
+    """On average over the ranks: FSDP divides the gradients by their number."""
+    return sum(count(case, make_batch(case, step, rank, j)[1])
+               for rank in range(case.world)
+               for j in range(case.micros)) / case.world
+
+
+def loss_of(case, step, model, inputs, targets):
+    """What backward() begins with."""
+    token = case.average == "token"
+    if case.model in PERCEPTRONS:
         logits = model(inputs)
         if logits.dtype == torch.bfloat16:
             logits = logits.float()
-        return F.cross_entropy(logits, targets)
-    return model(input_ids=inputs, labels=targets, use_cache=False).loss
+        if token:
+            return (F.cross_entropy(logits, targets, reduction="sum")
+                    / targets_of_all(case, step))
+        return F.cross_entropy(logits, targets) / case.micros
+    options = {"num_items_in_batch": targets_of_all(case, step)} if token else {}
+    loss = model(input_ids=inputs, labels=targets, use_cache=False, **options).loss
+    return loss if token else loss / case.micros
 
 
 def sum_for_average(case):
-    """gloo's fault of pytorch#162338: AVG is a sum that nobody divides."""
+    """gloo's fault of pytorch#162338: AVG is a sum that nobody divides.  Returns
+    what ends it."""
     reduce_scatter = dist.reduce_scatter_single
 
     def faulty(output, input, op=dist.ReduceOp.SUM, **kwargs):
@@ -187,7 +223,7 @@ def train_step(case, rank, step, model, optimizer):
     for j in range(case.micros):
         with set_sync(case, model, j == case.micros - 1):
             inputs, targets = make_batch(case, step, rank, j)
-            (loss_of(case, model, inputs, targets) / case.micros).backward()
+            loss_of(case, step, model, inputs, targets).backward()
     if case.clip:
         clip(case, model)
     optimizer.step()
@@ -205,7 +241,8 @@ def train(case, rank, folder):
     for step in range(begin):
         train_step(case, rank, step, model, optimizer)
     rec = folder and fsdp_trace.record(model, optimizer, folder, mlp=mlp,
-                                       first=case.first, now=begin + 1)
+                                       first=case.first, now=begin + 1,
+                                       average=case.average)
     for step in range(begin, case.steps):
         train_step(case, rank, step, model, optimizer)
     if rec:

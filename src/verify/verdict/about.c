@@ -56,6 +56,29 @@ compare_rates(judging_t *j)
             }
 }
 
+static void
+note_type(judging_t *j, const char *what, fsdp_dtype_t ours,
+          fsdp_dtype_t theirs)
+{
+    if (ours != theirs)
+        verdict_note(j, "%s: theirs %s, ours %s; ours is taken as meant", what,
+                     fsdp_dtype_name(theirs), fsdp_dtype_name(ours));
+}
+
+static void
+compare_types(judging_t *j)
+{
+    const fsdp_trace_about_t *a = j->our_about, *b = j->their_about;
+    if (!a->has_precision || !b->has_precision || a->dtype != b->dtype)
+        return;
+    note_type(j, "param_dtype", a->precision.param_dtype,
+              b->precision.param_dtype);
+    note_type(j, "reduce_dtype", a->precision.reduce_dtype,
+              b->precision.reduce_dtype);
+    note_type(j, "output_dtype", a->precision.output_dtype,
+              b->precision.output_dtype);
+}
+
 /* A divisor that does not make the mean that ours makes. */
 static void
 compare_divisors(judging_t *j)
@@ -79,5 +102,6 @@ verdict_about(judging_t *j)
     note_number(j, "gradient clipping", j->our_about->grad_clip,
                 j->their_about->grad_clip);
     note_number(j, "dropout", j->our_about->dropout, j->their_about->dropout);
+    compare_types(j);
     compare_divisors(j);
 }

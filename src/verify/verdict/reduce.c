@@ -137,14 +137,18 @@ roundings_of_averaging(const judging_t *j)
     return exact ? 0 : about->replicas > 1 ? 6 : 4;
 }
 
-/* The type of the sums over ranks. */
+/* The type of the sums over ranks: what ours says is meant, if it computes in the
+ * same type. */
 static fsdp_dtype_t
 type_of_sums(const judging_t *j, fsdp_dtype_t terms)
 {
-    const fsdp_trace_about_t *about = j->their_about;
+    const fsdp_trace_about_t *a = j->our_about, *b = j->their_about;
+    bool meant = a->has_precision && a->dtype == b->dtype &&
+                 a->precision.param_dtype == b->precision.param_dtype;
+    const fsdp_trace_about_t *about = meant ? a : b;
     fsdp_dtype_t asked = about->precision.reduce_dtype;
-    bool said = about->has_precision && asked != FSDP_DTYPE_NONE;
-    return said && value_is_floating(asked) ? asked : terms;
+    bool said = about->has_precision && value_is_floating(asked);
+    return said ? asked : terms;
 }
 
 /* 1 + the relative error of k roundings to the type. */

@@ -102,7 +102,7 @@ fsdp 2 train $mlp --steps 1 --record "$tmp/trace"
 refuses 'holds .* of an earlier recording'
 fsdp 2 train $mlp --record-steps 2
 refuses '--record-steps has a meaning with --record only'
-for steps in 0 -1 3-2 x 1- 2-x 1-2-3; do
+for steps in 0 3-2 1-; do
     fsdp 1 train $mlp --record "$tmp/other" --record-steps=$steps
     refuses "--record-steps $steps: give a number of steps"
 done

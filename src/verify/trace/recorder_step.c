@@ -173,6 +173,15 @@ fsdp_trace_recorder_update(fsdp_trace_recorder_t *r, double lr)
 
 /* ---- the ledger ----------------------------------------------------------------- */
 
+/* Counted anew in each step, so that it does not matter what was before. */
+static void
+add_collective(trace_writer_t *writer, fsdp_ledger_entry_t entry,
+               uint64_t sequence)
+{
+    entry.sequence = sequence;
+    trace_writer_add_collective(writer, &entry);
+}
+
 /* Of more collectives than the ledger keeps, the last. */
 void
 recorder_add_ledger(fsdp_trace_recorder_t *r)
@@ -183,7 +192,7 @@ recorder_add_ledger(fsdp_trace_recorder_t *r)
             const fsdp_ledger_entry_t *entry =
                 fsdp_ledger_latest(r->watched[c], (size_t)i - 1);
             if (entry != NULL)
-                trace_writer_add_collective(r->writer, entry);
+                add_collective(r->writer, *entry, length - r->seen[c] - i + 1);
         }
     }
     recorder_skip_ledger(r);

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "checkpoint/hf_config.h"
 #include "cli/run.h"
 #include "verify/trace/source.h"
+#include "verify/trace/writer.h"
 
 enum { USUAL_STEPS = 10, MOST_STEPS = 999999 };
 
@@ -66,82 +68,6 @@ cli_run_check_record(const cli_options_t *o)
 
 /* ---- what trace.json says ------------------------------------------------------ */
 
-/* A member of a configuration: a number, a truth value or a word. */
-typedef struct config_member {
-    const char *key;
-    enum { NUMBER, TRUTH, WORD } kind;
-    double number;
-    const char *word;
-} config_member_t;
-
-static void
-write_config(fsdp_json_writer_t *json, const config_member_t *list,
-             size_t count)
-{
-    fsdp_json_open_object(json);
-    for (size_t i = 0; i < count; i++) {
-        const config_member_t *m = &list[i];
-        bool whole = m->number == floor(m->number);
-        fsdp_json_key(json, m->key);
-        if (m->kind == WORD)
-            fsdp_json_string(json, m->word);
-        else if (m->kind == TRUTH)
-            fsdp_json_bool(json, m->number != 0);
-        else if (whole)
-            fsdp_json_integer(json, (int64_t)m->number);
-        else
-            fsdp_json_double(json, m->number);
-    }
-    fsdp_json_close_object(json);
-}
-
-enum { EXPERTS = 3 }; /* the last members, of a mixture of them */
-
-static void
-write_gpt2(fsdp_json_writer_t *json, const fsdp_gpt2_config_t *c)
-{
-    const config_member_t list[] = {
-        {"model_type", WORD, 0, "gpt2"},
-        {"n_layer", NUMBER, (double)c->n_layer, NULL},
-        {"n_head", NUMBER, (double)c->n_head, NULL},
-        {"n_embd", NUMBER, (double)c->n_embd, NULL},
-        {"vocab_size", NUMBER, (double)c->vocab_size, NULL},
-        {"n_positions", NUMBER, (double)c->n_positions, NULL},
-        {"layer_norm_epsilon", NUMBER, c->layer_norm_epsilon, NULL},
-        {"tie_word_embeddings", TRUTH, c->tie_word_embeddings, NULL},
-        {"activation_function", WORD, 0, "gelu_new"},
-        {"n_experts", NUMBER, (double)c->n_experts, NULL},
-        {"n_experts_per_tok", NUMBER, (double)c->n_experts_per_tok, NULL},
-        {"router_aux_loss_coef", NUMBER, c->router_aux_loss_coef, NULL},
-    };
-    size_t count = sizeof list / sizeof *list;
-    write_config(json, list, c->n_experts > 0 ? count : count - EXPERTS);
-}
-
-static void
-write_llama(fsdp_json_writer_t *json, const fsdp_llama_config_t *c)
-{
-    const config_member_t list[] = {
-        {"model_type", WORD, 0, "llama"},
-        {"vocab_size", NUMBER, (double)c->vocab_size, NULL},
-        {"hidden_size", NUMBER, (double)c->hidden_size, NULL},
-        {"intermediate_size", NUMBER, (double)c->intermediate_size, NULL},
-        {"num_hidden_layers", NUMBER, (double)c->num_hidden_layers, NULL},
-        {"num_attention_heads", NUMBER, (double)c->num_attention_heads, NULL},
-        {"num_key_value_heads", NUMBER, (double)c->num_key_value_heads, NULL},
-        {"head_dim", NUMBER, (double)c->head_dim, NULL},
-        {"max_position_embeddings", NUMBER, (double)c->max_position_embeddings,
-         NULL},
-        {"rms_norm_eps", NUMBER, c->rms_norm_eps, NULL},
-        {"rope_theta", NUMBER, c->rope_theta, NULL},
-        {"tie_word_embeddings", TRUTH, c->tie_word_embeddings, NULL},
-        {"attention_bias", TRUTH, c->attention_bias, NULL},
-        {"mlp_bias", TRUTH, c->mlp_bias, NULL},
-        {"hidden_act", WORD, 0, "silu"},
-    };
-    write_config(json, list, sizeof list / sizeof *list);
-}
-
 static void
 write_mlp(fsdp_json_writer_t *json, const fsdp_mlp_config_t *mlp)
 {
@@ -160,21 +86,61 @@ write_mlp(fsdp_json_writer_t *json, const fsdp_mlp_config_t *mlp)
     fsdp_json_close_object(json);
 }
 
-static fsdp_json_t *
-model_config(const cli_task_t *task)
+/* What Hugging Face's configuration has no place for. */
+static void
+write_experts(fsdp_json_writer_t *json, const fsdp_gpt2_config_t *c)
 {
-    fsdp_json_writer_t *json = fsdp_json_writer_create();
+    fsdp_json_key(json, "num_local_experts");
+    fsdp_json_integer(json, (int64_t)c->n_experts);
+    fsdp_json_key(json, "num_experts_per_tok");
+    fsdp_json_integer(json, (int64_t)c->n_experts_per_tok);
+    fsdp_json_key(json, "router_aux_loss_coef");
+    fsdp_json_double(json, c->router_aux_loss_coef);
+}
+
+static fsdp_json_t *
+parse(fsdp_json_writer_t *json)
+{
     fsdp_json_t *config = NULL;
-    if (task->options->model == CLI_GPT2)
-        write_gpt2(json, &task->gpt2);
-    else if (task->options->model == CLI_LLAMA)
-        write_llama(json, &task->llama);
-    else
-        write_mlp(json, &task->mlp);
     fsdp_status_t status =
         fsdp_json_parse("config", fsdp_json_writer_text(json),
                         fsdp_json_writer_length(json), &config);
     FSDP_CHECK(status == FSDP_OK, "%s", fsdp_error_message());
+    return config;
+}
+
+static void
+write_language_model(fsdp_json_writer_t *json, const cli_task_t *task)
+{
+    bool gpt2 = task->options->model == CLI_GPT2;
+    fsdp_hf_config_t hf = {.model = gpt2 ? FSDP_HF_GPT2 : FSDP_HF_LLAMA,
+                           .gpt2 = task->gpt2,
+                           .llama = task->llama};
+    fsdp_json_writer_t *plain = fsdp_json_writer_create();
+    fsdp_hf_config_write(&hf, plain);
+    fsdp_json_t *config = parse(plain);
+    fsdp_json_open_object(json);
+    for (fsdp_json_iter_t it = fsdp_json_first(config); it.key != NULL;
+         fsdp_json_next(&it)) {
+        fsdp_json_key(json, it.key);
+        trace_json_copy(json, it.value);
+    }
+    if (gpt2 && task->gpt2.n_experts > 0)
+        write_experts(json, &task->gpt2);
+    fsdp_json_close_object(json);
+    fsdp_json_destroy(&config);
+    fsdp_json_writer_destroy(&plain);
+}
+
+static fsdp_json_t *
+model_config(const cli_task_t *task)
+{
+    fsdp_json_writer_t *json = fsdp_json_writer_create();
+    if (task->options->model == CLI_MLP)
+        write_mlp(json, &task->mlp);
+    else
+        write_language_model(json, task);
+    fsdp_json_t *config = parse(json);
     fsdp_json_writer_destroy(&json);
     return config;
 }

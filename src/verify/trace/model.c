@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "checkpoint/hf_config.h"
 #include "fsdp/memory.h"
 #include "verify/trace/internal.h"
 
@@ -44,17 +45,6 @@ get_size(reader_t *r, const char *key, size_t other)
 }
 
 static double
-get_positive(reader_t *r, const char *key, double other)
-{
-    double number = other;
-    const fsdp_json_t *value = member(r, key);
-    if (value != NULL &&
-        (!fsdp_json_get_number(value, &number) || !(number > 0)))
-        refuse(r, key, "a number above 0");
-    return number;
-}
-
-static double
 get_number(reader_t *r, const char *key, double other)
 {
     double number = other;
@@ -65,110 +55,35 @@ get_number(reader_t *r, const char *key, double other)
     return number;
 }
 
-static bool
-get_bool(reader_t *r, const char *key, bool other)
+/* ---- models of Hugging Face --------------------------------------------------- */
+
+/* Which dropout there was is not the configuration's to say: a model may have been
+ * in its evaluation mode. */
+static void
+read_config(reader_t *r, const char *type, trace_model_t *m)
 {
-    const fsdp_json_t *value = member(r, key);
-    if (value != NULL && !fsdp_json_get_bool(value, &other))
-        refuse(r, key, "true or false");
-    return other;
+    fsdp_hf_config_t hf;
+    char *name = fsdp_format("%s/trace.json, the model's config", r->path);
+    r->status = fsdp_hf_config_read(name, r->config, &hf);
+    fsdp_free(name);
+    m->gpt2 = hf.gpt2;
+    m->llama = hf.llama;
+    m->kind = hf.model == FSDP_HF_GPT2 ? TRACE_MODEL_GPT2 : TRACE_MODEL_LLAMA;
+    m->gpt2.resid_pdrop = m->gpt2.embd_pdrop = m->gpt2.attn_pdrop =
+        m->llama.attention_dropout = 0;
+    if ((hf.model == FSDP_HF_GPT2) != (strcmp(type, "gpt2") == 0))
+        refuse(r, "model_type", "the \"type\" beside its config");
 }
 
-/* It is one of two words, or not said. */
+/* Not Hugging Face's: experts in the place of GPT-2's MLPs. */
 static void
-expect_word(reader_t *r, const char *key, const char *one, const char *two)
+read_experts(reader_t *r, fsdp_gpt2_config_t *c)
 {
-    const fsdp_json_t *value = member(r, key);
-    const char *text = fsdp_json_get_string(value);
-    char must[100];
-    if (value == NULL ||
-        (text != NULL && (strcmp(text, one) == 0 || strcmp(text, two) == 0)))
+    if (member(r, "num_local_experts") == NULL)
         return;
-    snprintf(must, sizeof must, "\"%s\"", one);
-    refuse(r, key, must);
-}
-
-static void
-expect_bool(reader_t *r, const char *key, bool must)
-{
-    if (get_bool(r, key, must) != must)
-        refuse(r, key, must ? "true" : "false");
-}
-
-/* ---- GPT-2 ------------------------------------------------------------------ */
-
-static void
-read_gpt2(reader_t *r, fsdp_gpt2_config_t *c)
-{
-    *c = fsdp_gpt2_config_default();
-    c->n_layer = get_size(r, "n_layer", 0);
-    c->n_head = get_size(r, "n_head", 0);
-    c->n_embd = get_size(r, "n_embd", 0);
-    c->vocab_size = get_size(r, "vocab_size", 0);
-    c->n_positions = get_size(r, "n_positions", 0);
-    c->layer_norm_epsilon = get_positive(r, "layer_norm_epsilon", 1e-5);
-    c->tie_word_embeddings = get_bool(r, "tie_word_embeddings", true);
-    if (get_size(r, "n_inner", 4 * c->n_embd) != 4 * c->n_embd)
-        refuse(r, "n_inner", "null or 4 times n_embd");
-    c->n_experts =
-        member(r, "n_experts") != NULL ? get_size(r, "n_experts", 0) : 0;
-    c->n_experts_per_tok = get_size(r, "n_experts_per_tok", 2);
+    c->n_experts = get_size(r, "num_local_experts", 0);
+    c->n_experts_per_tok = get_size(r, "num_experts_per_tok", 2);
     c->router_aux_loss_coef = get_number(r, "router_aux_loss_coef", 0);
-    if (c->n_embd % c->n_head != 0)
-        refuse(r, "n_head", "a divisor of n_embd");
-    expect_word(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");
-    expect_bool(r, "scale_attn_weights", true);
-    expect_bool(r, "scale_attn_by_inverse_layer_idx", false);
-    expect_bool(r, "reorder_and_upcast_attn", false);
-    expect_bool(r, "add_cross_attention", false);
-}
-
-/* ---- Llama ------------------------------------------------------------------- */
-
-/* Newer configurations have the angles' numbers in an object of their own. */
-static void
-read_rope(reader_t *r, fsdp_llama_config_t *c)
-{
-    const fsdp_json_t *rope = member(r, "rope_parameters");
-    const fsdp_json_t *whole = r->config;
-    c->rope_theta = get_positive(r, "rope_theta", 10000);
-    if (member(r, "rope_scaling") != NULL)
-        refuse(r, "rope_scaling", "null");
-    if (rope == NULL)
-        return;
-    r->config = rope;
-    c->rope_theta = get_positive(r, "rope_theta", c->rope_theta);
-    expect_word(r, "rope_type", "default", "default");
-    r->config = whole;
-}
-
-static void
-read_llama(reader_t *r, fsdp_llama_config_t *c)
-{
-    *c = fsdp_llama_config_default();
-    c->vocab_size = get_size(r, "vocab_size", 0);
-    c->hidden_size = get_size(r, "hidden_size", 0);
-    c->intermediate_size = get_size(r, "intermediate_size", 0);
-    c->num_hidden_layers = get_size(r, "num_hidden_layers", 0);
-    c->num_attention_heads = get_size(r, "num_attention_heads", 0);
-    c->num_key_value_heads =
-        get_size(r, "num_key_value_heads", c->num_attention_heads);
-    c->head_dim =
-        member(r, "head_dim") != NULL ? get_size(r, "head_dim", 0) : 0;
-    c->max_position_embeddings = get_size(r, "max_position_embeddings", 0);
-    c->rms_norm_eps = get_positive(r, "rms_norm_eps", 1e-6);
-    c->tie_word_embeddings = get_bool(r, "tie_word_embeddings", false);
-    c->attention_bias = get_bool(r, "attention_bias", false);
-    c->mlp_bias = get_bool(r, "mlp_bias", false);
-    read_rope(r, c);
-    expect_word(r, "hidden_act", "silu", "swish");
-    char *fault = r->status == FSDP_OK ? fsdp_llama_config_fault(c) : NULL;
-    if (fault != NULL)
-        r->status =
-            fsdp_error(FSDP_ERR_INPUT, "%s/trace.json: %s", r->path, fault);
-    else if (r->status == FSDP_OK)
-        *c = fsdp_llama_config_complete(c);
-    fsdp_free(fault);
 }
 
 /* ---- multi-layer perceptron ---------------------------------------------------- */
@@ -268,14 +183,13 @@ trace_model_read(const fsdp_trace_t *trace, fsdp_dtype_t dtype,
                   (const fsdp_json_t *)about->model_config, FSDP_OK};
     const char *type = about->model_type;
     *m = (trace_model_t){0};
-    if (type != NULL && strcmp(type, "gpt2") == 0) {
-        m->kind = TRACE_MODEL_GPT2;
-        read_gpt2(&r, &m->gpt2);
-        check_layers(&r, trace, m->gpt2.n_layer);
-    } else if (type != NULL && strcmp(type, "llama") == 0) {
-        m->kind = TRACE_MODEL_LLAMA;
-        read_llama(&r, &m->llama);
-        check_layers(&r, trace, m->llama.num_hidden_layers);
+    if (type != NULL &&
+        (strcmp(type, "gpt2") == 0 || strcmp(type, "llama") == 0)) {
+        read_config(&r, type, m);
+        read_experts(&r, &m->gpt2);
+        check_layers(&r, trace,
+                     m->kind == TRACE_MODEL_GPT2 ? m->gpt2.n_layer
+                                                 : m->llama.num_hidden_layers);
     } else if (type != NULL && strcmp(type, "mlp") == 0) {
         m->kind = TRACE_MODEL_MLP;
         read_mlp(&r, about, m);

@@ -17,8 +17,10 @@ fsdp_status_t fsdp_model_save(fsdp_module_t *model, fsdp_comm_t *comm,
                               const char *path,
                               const char *const (*metadata)[2],
                               size_t num_metadata);
-/** Each rank reads its own rows (all of an unmanaged parameter).  Names may
- *  lack or have the prefix "transformer.".  Errors name the file, the tensor and both
+/** Each rank reads its own rows (all of an unmanaged parameter).  `path` is a
+ *  safetensors file, or a folder as Hugging Face's save_pretrained() makes it,
+ *  with model.safetensors or several files and their index.  Names may lack or
+ *  have the prefix "transformer." or "model.".  Errors name the file, the tensor and both
  *  shapes: missing, superfluous, another shape; other floating types are
  *  converted.  Collective over `comm`; NULL: this process alone. */
 fsdp_status_t fsdp_model_load(fsdp_module_t *model, fsdp_comm_t *comm,

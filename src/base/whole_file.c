@@ -57,7 +57,7 @@ fsdp_status_t
 fsdp_file_read(const char *path, size_t max, char **text, size_t *length)
 {
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *text = NULL;
     *length = 0;
     if (fd < 0)
@@ -67,8 +67,8 @@ fsdp_file_read(const char *path, size_t max, char **text, size_t *length)
         status = cannot("read", path);
     } else if (!S_ISREG(about.st_mode) || (uint64_t)about.st_size > max) {
         status = fsdp_error(FSDP_ERR_INPUT,
-                            "%s is no file of at most %zu bytes; use another "
-                            "checkpoint",
+                            "%s is no regular file of at most %zu bytes; "
+                            "use another",
                             path, max);
     } else {
         size_t size = (size_t)about.st_size;

@@ -7,6 +7,7 @@ libfsdp_la_SOURCES += \
     %D%/checkpoint_whole.c \
     %D%/folder.c %D%/folder.h \
     %D%/hf_config.c %D%/hf_config.h \
+    %D%/hf_folder.c %D%/hf_folder.h \
     %D%/index.c %D%/index.h \
     %D%/index_read.c \
     %D%/model_file.h \
@@ -15,4 +16,6 @@ libfsdp_la_SOURCES += \
     %D%/safetensors.c \
     %D%/safetensors_header.c \
     %D%/safetensors_internal.h \
-    %D%/safetensors_writer.c
+    %D%/safetensors_writer.c \
+    %D%/weights.c %D%/weights.h \
+    %D%/weights_index.c

@@ -3,6 +3,7 @@
 #define FSDP_CHECKPOINT_MODEL_FILE_H
 
 #include "fsdp/comm.h"
+#include "fsdp/dtype.h"
 #include "fsdp/memory.h"
 #include "fsdp/module.h"
 
@@ -29,5 +30,13 @@ fsdp_agree_if_several(fsdp_comm_t *comm, fsdp_status_t mine)
 {
     return comm != NULL ? fsdp_comm_agree(comm, mine) : mine;
 }
+
+/** Parameters to one file, each in the type of `dtypes` (NULL: its own); see
+ *  fsdp_model_save().  Collective over `comm`. */
+fsdp_status_t fsdp_model_write_file(fsdp_parameter_t *const *parameters,
+                                    const fsdp_dtype_t *dtypes, size_t count,
+                                    fsdp_comm_t *comm, const char *path,
+                                    const char *const (*metadata)[2],
+                                    size_t num_metadata);
 
 #endif

@@ -1,26 +1,15 @@
-/* Reading all parameters of a model from one file. */
+/* Reading all parameters of a model from a file or a folder. */
 #include "fsdp/model_file.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/model_file.h"
+#include "checkpoint/weights.h"
 #include "fsdp/memory.h"
 #include "fsdp/tensor.h"
 
 /* ---- names -------------------------------------------------------------- */
-
-static const char prefix[] = "transformer.";
-enum { PREFIX_LENGTH = sizeof prefix - 1 };
-
-/* The name without the prefix: two names are of the same tensor if this is
- * the same. */
-static const char *
-bare_name(const char *name)
-{
-    return strncmp(name, prefix, PREFIX_LENGTH) == 0 ? name + PREFIX_LENGTH
-                                                     : name;
-}
 
 static bool
 ends_with(const char *name, const char *end)
@@ -33,7 +22,8 @@ static fsdp_parameter_t *
 find_parameter(const fsdp_parameter_list_t *list, const char *name)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(bare_name(list->parameter[i]->name), bare_name(name)) == 0)
+        if (strcmp(fsdp_weights_bare_name(list->parameter[i]->name),
+                   fsdp_weights_bare_name(name)) == 0)
             return list->parameter[i];
     return NULL;
 }
@@ -45,20 +35,6 @@ find_embedding(const fsdp_parameter_list_t *list)
     fsdp_parameter_t *gpt2 = find_parameter(list, "wte.weight");
     return gpt2 != NULL ? gpt2
                         : find_parameter(list, "model.embed_tokens.weight");
-}
-
-/* NULL if there is none; *twice is set if the file has it with the prefix and
- * without. */
-static const fsdp_safetensors_entry_t *
-find_entry(const fsdp_safetensors_t *file, const char *name, bool *twice)
-{
-    char *full = fsdp_format("%s%s", prefix, bare_name(name));
-    const fsdp_safetensors_entry_t *bare =
-        fsdp_safetensors_find(file, bare_name(name));
-    const fsdp_safetensors_entry_t *with = fsdp_safetensors_find(file, full);
-    fsdp_free(full);
-    *twice = bare != NULL && with != NULL;
-    return bare != NULL ? bare : with;
 }
 
 /* ---- shapes ------------------------------------------------------------- */
@@ -111,12 +87,13 @@ wrong_shape(const char *path, const fsdp_parameter_t *parameter,
 /* ---- what the file must hold -------------------------------------------- */
 
 static fsdp_status_t
-check_parameter(const char *path, const fsdp_safetensors_t *file,
+check_parameter(const char *path, const fsdp_weights_t *weights,
                 const fsdp_parameter_t *parameter)
 {
     bool twice;
-    const fsdp_safetensors_entry_t *entry =
-        find_entry(file, parameter->name, &twice);
+    fsdp_stored_t stored =
+        fsdp_weights_find_bare(weights, parameter->name, &twice);
+    const fsdp_safetensors_entry_t *entry = stored.entry;
     if (entry == NULL)
         return fsdp_error(FSDP_ERR_INPUT,
                           "%s: tensor %s is missing; is the file of another "
@@ -127,7 +104,11 @@ check_parameter(const char *path, const fsdp_safetensors_t *file,
             FSDP_ERR_INPUT,
             "%s: tensor %s is there twice, with the prefix \"%s\" "
             "and without",
-            path, bare_name(parameter->name), prefix);
+            path, fsdp_weights_bare_name(parameter->name),
+            strstr(parameter->name, "model.") == parameter->name
+                ? "model."
+                : "transformer.");
+    path = stored.path;
     if (!same_shape(parameter, entry))
         return wrong_shape(path, parameter, entry);
     if (!fsdp_dtype_is_floating(entry->dtype))
@@ -149,7 +130,7 @@ check_superfluous(const char *path, const fsdp_parameter_list_t *list,
         ends_with(entry->name, ".attn.masked_bias") ||
         ends_with(entry->name, ".rotary_emb.inv_freq"))
         return FSDP_OK;
-    if (strcmp(bare_name(entry->name), "lm_head.weight") == 0) {
+    if (strcmp(fsdp_weights_bare_name(entry->name), "lm_head.weight") == 0) {
         fsdp_parameter_t *tied = find_embedding(list);
         if (tied != NULL)
             return same_shape(tied, entry) ? FSDP_OK
@@ -162,16 +143,20 @@ check_superfluous(const char *path, const fsdp_parameter_list_t *list,
 }
 
 static fsdp_status_t
-check_contents(const char *path, const fsdp_safetensors_t *file,
+check_contents(const char *path, const fsdp_weights_t *weights,
                const fsdp_parameter_list_t *list)
 {
     fsdp_status_t status = FSDP_OK;
     for (size_t i = 0; i < list->count && status == FSDP_OK; i++)
-        status = check_parameter(path, file, list->parameter[i]);
-    for (size_t i = 0; i < fsdp_safetensors_count(file); i++) {
-        const fsdp_safetensors_entry_t *entry = fsdp_safetensors_entry(file, i);
-        if (status == FSDP_OK && find_parameter(list, entry->name) == NULL)
-            status = check_superfluous(path, list, entry);
+        status = check_parameter(path, weights, list->parameter[i]);
+    for (size_t f = 0; f < weights->count; f++) {
+        const fsdp_safetensors_t *file = weights->file[f];
+        for (size_t i = 0; i < fsdp_safetensors_count(file); i++) {
+            const fsdp_safetensors_entry_t *entry =
+                fsdp_safetensors_entry(file, i);
+            if (status == FSDP_OK && find_parameter(list, entry->name) == NULL)
+                status = check_superfluous(weights->path[f], list, entry);
+        }
     }
     return status;
 }
@@ -181,11 +166,12 @@ check_contents(const char *path, const fsdp_safetensors_t *file,
 /* Elements [begin, begin + count) of a tensor, some at a time if they must be
  * converted to `dtype`. */
 static fsdp_status_t
-read_elements(const fsdp_safetensors_t *file,
-              const fsdp_safetensors_entry_t *entry, size_t begin, size_t count,
+read_elements(fsdp_stored_t stored, size_t begin, size_t count,
               fsdp_dtype_t dtype, char *out)
 {
     enum { CHUNK = 1 << 16 };
+    const fsdp_safetensors_t *file = stored.file;
+    const fsdp_safetensors_entry_t *entry = stored.entry;
     fsdp_status_t status = FSDP_OK;
     if (entry->dtype == dtype)
         return fsdp_safetensors_read(file, entry, begin, count, out);
@@ -204,37 +190,34 @@ read_elements(const fsdp_safetensors_t *file,
 
 /* This rank's elements, run after run. */
 static fsdp_status_t
-load_parameter(const fsdp_safetensors_t *file, fsdp_parameter_t *parameter)
+load_parameter(const fsdp_weights_t *weights, fsdp_parameter_t *parameter)
 {
     bool twice;
-    const fsdp_safetensors_entry_t *entry =
-        find_entry(file, parameter->name, &twice);
+    fsdp_stored_t stored =
+        fsdp_weights_find_bare(weights, parameter->name, &twice);
     fsdp_local_t local = fsdp_parameter_local(parameter);
     size_t size = fsdp_dtype_size(parameter->dtype);
     fsdp_status_t status = FSDP_OK;
     fsdp_run_t run = {0};
     while (status == FSDP_OK && fsdp_layout_next_run(&local.layout, &run))
-        status =
-            read_elements(file, entry, run.whole, run.count, parameter->dtype,
-                          (char *)local.data + run.local * size);
+        status = read_elements(stored, run.whole, run.count, parameter->dtype,
+                               (char *)local.data + run.local * size);
     return status;
 }
 
 /* Do two tensors of one type have the same bytes there? */
 static fsdp_status_t
-compare_elements(const fsdp_safetensors_t *file,
-                 const fsdp_safetensors_entry_t *a,
-                 const fsdp_safetensors_entry_t *b, fsdp_run_t run, bool *same)
+compare_elements(fsdp_stored_t a, fsdp_stored_t b, fsdp_run_t run, bool *same)
 {
     enum { CHUNK = 1 << 14 };
-    size_t size = fsdp_dtype_size(a->dtype);
+    size_t size = fsdp_dtype_size(a.entry->dtype);
     char *two = fsdp_alloc(FSDP_MEM_OTHER, 2 * CHUNK * size);
     fsdp_status_t status = FSDP_OK;
     for (size_t at = 0; at < run.count && *same; at += CHUNK) {
         size_t n = run.count - at < CHUNK ? run.count - at : CHUNK;
-        status = fsdp_safetensors_read(file, a, run.whole + at, n, two);
+        status = fsdp_safetensors_read(a.file, a.entry, run.whole + at, n, two);
         if (status == FSDP_OK)
-            status = fsdp_safetensors_read(file, b, run.whole + at, n,
+            status = fsdp_safetensors_read(b.file, b.entry, run.whole + at, n,
                                            two + CHUNK * size);
         if (status != FSDP_OK)
             break;
@@ -247,28 +230,29 @@ compare_elements(const fsdp_safetensors_t *file,
 /* A head that is tied to the embedding must not differ from it in the file: it
  * would be lost without a word.  Each rank looks at its own elements. */
 static fsdp_status_t
-check_tied_head(const char *path, const fsdp_safetensors_t *file,
+check_tied_head(const fsdp_weights_t *weights,
                 const fsdp_parameter_list_t *list)
 {
     bool twice, same = true;
     fsdp_status_t status = FSDP_OK;
     fsdp_parameter_t *tied = find_embedding(list);
-    const fsdp_safetensors_entry_t *head =
-        find_entry(file, "lm_head.weight", &twice);
-    if (tied == NULL || head == NULL || find_parameter(list, head->name))
+    fsdp_stored_t head =
+        fsdp_weights_find_bare(weights, "lm_head.weight", &twice);
+    if (tied == NULL || head.entry == NULL ||
+        find_parameter(list, head.entry->name))
         return FSDP_OK;
-    const fsdp_safetensors_entry_t *wte = find_entry(file, tied->name, &twice);
+    fsdp_stored_t wte = fsdp_weights_find_bare(weights, tied->name, &twice);
     fsdp_local_t local = fsdp_parameter_local(tied);
     fsdp_run_t run = {0};
-    same = head->dtype == wte->dtype;
+    same = head.entry->dtype == wte.entry->dtype;
     while (same && status == FSDP_OK &&
            fsdp_layout_next_run(&local.layout, &run))
-        status = compare_elements(file, wte, head, run, &same);
+        status = compare_elements(wte, head, run, &same);
     if (!same)
         return fsdp_error(FSDP_ERR_INPUT,
                           "%s: %s differs from %s, but the head of this model "
                           "is the embedding; build it with an untied head",
-                          path, head->name, wte->name);
+                          head.path, head.entry->name, wte.entry->name);
     return status;
 }
 
@@ -277,21 +261,20 @@ fsdp_status_t
 fsdp_model_load(fsdp_module_t *model, fsdp_comm_t *comm, const char *path)
 {
     fsdp_parameter_list_t list = fsdp_parameter_list_of(model);
-    fsdp_safetensors_t *file = NULL;
-    fsdp_status_t status = fsdp_safetensors_open(path, &file);
+    fsdp_weights_t *weights = NULL;
+    fsdp_status_t status = fsdp_weights_open(path, &weights);
     if (status == FSDP_OK)
-        status = check_contents(path, file, &list);
+        status = check_contents(path, weights, &list);
     if (status == FSDP_OK)
-        status = check_tied_head(path, file, &list);
+        status = check_tied_head(weights, &list);
     status = fsdp_agree_if_several(comm, status);
 
     if (status == FSDP_OK) {
         for (size_t i = 0; i < list.count && status == FSDP_OK; i++)
-            status = load_parameter(file, list.parameter[i]);
+            status = load_parameter(weights, list.parameter[i]);
         status = fsdp_agree_if_several(comm, status);
     }
-    if (file != NULL)
-        fsdp_safetensors_close(&file);
+    fsdp_weights_close(&weights);
     fsdp_free(list.parameter);
     return status;
 }

@@ -91,11 +91,15 @@ parse_entry(const fsdp_safetensors_t *file, const fsdp_json_t *value,
     const char *dtype = fsdp_json_get_string(fsdp_json_member(value, "dtype"));
     entry->dtype =
         dtype != NULL ? fsdp_dtype_from_name(dtype) : FSDP_DTYPE_NONE;
-    /* Only the format's own spelling counts. */
-    if (entry->dtype == FSDP_DTYPE_NONE ||
-        strcmp(dtype, fsdp_dtype_safetensors_name(entry->dtype)) != 0)
+    /* Only the format's own spelling counts.  Masks of old models are of type
+     * BOOL, a byte each. */
+    if (dtype != NULL && strcmp(dtype, "BOOL") == 0)
+        entry->dtype = FSDP_UINT8;
+    else if (entry->dtype == FSDP_DTYPE_NONE ||
+             strcmp(dtype, fsdp_dtype_safetensors_name(entry->dtype)) != 0)
         return bad(file, entry->name,
-                   "has a type other than F64, F32, F16, BF16, I64, I32, U8");
+                   "has a type other than F64, F32, F16, BF16, I64, I32, U8, "
+                   "BOOL");
     fsdp_status_t status =
         parse_shape(file, fsdp_json_member(value, "shape"), entry);
     if (status != FSDP_OK)

@@ -31,6 +31,12 @@ typedef struct fsdp_hf_saving {
 /** FOLDER/config.json.  Not collective. */
 fsdp_status_t fsdp_hf_folder_read_config(const char *folder,
                                          fsdp_hf_config_t *config);
+/** Do the tensors bear out the sizes of the configuration?  To be asked before
+ *  anything of that size is made.  (All shapes are looked at when they are
+ *  loaded.)  Not collective. */
+fsdp_status_t fsdp_hf_folder_check_sizes(const char *folder,
+                                         const fsdp_weights_t *weights,
+                                         const fsdp_hf_config_t *config);
 /** Why a model cannot be saved there: there is one already, or no file can be
  *  made.  (A folder that is missing is made, if its parent is there.)  Not
  *  collective. */

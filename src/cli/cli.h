@@ -12,6 +12,7 @@ enum { CLI_MAX_OPTIONS = 128 };
 typedef struct cli_options {
     /* model */
     int model; /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */
+    const char *model_folder; /**< --model FOLDER; NULL: by its kind */
     long layers, heads, width, context, vocab_size;
     long kv_heads, intermediate_size; /**< 0: llama's own */
     const char *hidden;               /**< "64,32" */
@@ -60,6 +61,8 @@ typedef struct cli_options {
     int ledger; /**< 0: by --verify; else 1 + fsdp_ledger_mode_t */
     /* files */
     const char *save, *init, *log_file;
+    const char *max_shard_size;
+    int save_dtype; /**< CLI_TYPES */
     const char *checkpoint_dir;
     long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
     bool resume;

@@ -7,7 +7,7 @@
 /** Draws the units of sim's model and which rank has which part of each
  *  parameter. */
 void inspect_draw(const plan_sim_t *sim);
-/** Lists the tensors of a safetensors file. */
+/** Lists the tensors of a safetensors file, or of a model's folder. */
 fsdp_status_t inspect_file(const char *path);
 
 #endif

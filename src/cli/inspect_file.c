@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "checkpoint/weights.h"
 #include "cli/inspect.h"
 
 static void
@@ -69,11 +70,12 @@ print_safetensors(const char *path, const fsdp_safetensors_t *file)
 fsdp_status_t
 inspect_file(const char *path)
 {
-    fsdp_safetensors_t *file;
-    fsdp_status_t status = fsdp_safetensors_open(path, &file);
+    fsdp_weights_t *weights;
+    fsdp_status_t status = fsdp_weights_open(path, &weights);
     if (status != FSDP_OK)
         return status;
-    print_safetensors(path, file);
-    fsdp_safetensors_close(&file);
+    for (size_t f = 0; f < weights->count; f++)
+        print_safetensors(weights->path[f], weights->file[f]);
+    fsdp_weights_close(&weights);
     return FSDP_OK;
 }

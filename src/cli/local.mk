@@ -22,6 +22,7 @@ fsdp_SOURCES = \
     %D%/llama.c %D%/llama.h \
     %D%/main.c \
     %D%/metadata.c %D%/metadata.h \
+    %D%/model_folder.c %D%/model_folder.h \
     %D%/option_table.c %D%/option_table.h \
     %D%/options.c \
     %D%/plan.c %D%/plan.h \

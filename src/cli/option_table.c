@@ -10,8 +10,9 @@
 
 const cli_option_spec_t cli_option_table[] = {
     /* the model */
-    {"model", CLI_CHOICE, AT(model), 0, 0, "gpt2|llama|mlp", CLI_SHAPE,
-     "what to train (gpt2)", CLI_NEEDS_NOTHING},
+    {"model", CLI_MODEL, AT(model), 0, 0, "gpt2|llama|mlp|FOLDER", CLI_SHAPE,
+     "what to train; FOLDER: Hugging Face's, of a gpt2 or llama (gpt2)",
+     CLI_NEEDS_NOTHING},
     {"layers", CLI_COUNT, AT(layers), 1, 1000, "N", CLI_SHAPE,
      "gpt2, llama: blocks (4)", CLI_NEEDS_TEXT},
     {"heads", CLI_COUNT, AT(heads), 1, 1000, "N", CLI_SHAPE,
@@ -59,7 +60,9 @@ const cli_option_spec_t cli_option_table[] = {
      CLI_TRAIN | CLI_PLAN, "gpt2, llama: micro-batches of held-out text (16)",
      CLI_NEEDS_TEXT},
     /* the training */
-    {"steps", CLI_COUNT, AT(steps), 1, 4e9, "N", CLI_TRAIN | CLI_PLAN, "(100)",
+    {"steps", CLI_COUNT, AT(steps), 0, 4e9, "N", CLI_TRAIN,
+     "0: only the held-out loss, and --save (100)", CLI_NEEDS_NOTHING},
+    {"steps", CLI_COUNT, AT(steps), 1, 4e9, "N", CLI_PLAN, "(100)",
      CLI_NEEDS_NOTHING},
     {"optimizer", CLI_CHOICE, AT(optimizer), 0, 0, "adamw|sgd",
      CLI_TRAIN | CLI_PLAN, "(adamw)", CLI_NEEDS_NOTHING},
@@ -172,8 +175,16 @@ const cli_option_spec_t cli_option_table[] = {
      "check)",
      CLI_NEEDS_NOTHING},
     /* the files */
-    {"save", CLI_TEXT, AT(save), 0, 0, "FILE", CLI_TRAIN,
-     "all parameters as safetensors, at the end", CLI_NEEDS_NOTHING},
+    {"save", CLI_TEXT, AT(save), 0, 0, "FILE|FOLDER/", CLI_TRAIN,
+     "all parameters as safetensors, at the end; in a folder (that is there, or "
+     "a name with / at its end) with config.json, as Hugging Face has it",
+     CLI_NEEDS_NOTHING},
+    {"save-dtype", CLI_CHOICE, AT(save_dtype), 0, 0, CLI_TYPES, CLI_TRAIN,
+     "of the tensors in --save's folder (none: as --model FOLDER has them)",
+     CLI_NEEDS_TEXT},
+    {"max-shard-size", CLI_TEXT, AT(max_shard_size), 0, 0, "SIZE", CLI_TRAIN,
+     "of a file in --save's folder, more make several with an index (5G)",
+     CLI_NEEDS_TEXT},
     {"init", CLI_TEXT, AT(init), 0, 0, "FILE", CLI_TRAIN,
      "start from the parameters in a safetensors file", CLI_NEEDS_NOTHING},
     {"checkpoint-dir", CLI_TEXT, AT(checkpoint_dir), 0, 0, "FOLDER", CLI_TRAIN,
@@ -215,8 +226,10 @@ const cli_option_spec_t cli_option_table[] = {
      CLI_NEEDS_NOTHING},
     {"verbose", CLI_FLAG, AT(verbose), 0, 0, NULL, CLI_PLAN, "every rank",
      CLI_NEEDS_NOTHING},
-    {"file", CLI_TEXT, AT(file), 0, 0, "FILE", CLI_INSPECT,
-     "list the tensors of a safetensors file", CLI_NEEDS_NOTHING},
+    {"file", CLI_TEXT, AT(file), 0, 0, "FILE|FOLDER", CLI_INSPECT,
+     "list the tensors of a safetensors file, of a model's folder, or of a "
+     "checkpoint",
+     CLI_NEEDS_NOTHING},
     /* fsdp compare */
     {"json", CLI_FLAG, AT(json), 0, 0, NULL, CLI_COMPARE,
      "one JSON object instead of text", CLI_NEEDS_NOTHING},
@@ -253,6 +266,7 @@ cli_options_default(void)
         .width = 128,
         .context = 128,
         .vocab_size = 256,
+        .max_shard_size = "5G",
         .hidden = "64,32",
         .label_column = -1,
         .batch_size = 16,

@@ -9,7 +9,8 @@ typedef enum cli_option_kind {
     CLI_REAL,  /**< a double */
     CLI_TEXT,  /**< a string */
     CLI_FLAG,  /**< a bool, without a value */
-    CLI_CHOICE /**< an int: which of the words */
+    CLI_CHOICE, /**< an int: which of the words */
+    CLI_MODEL   /**< the same, or a folder in model_folder */
 } cli_option_kind_t;
 
 /** What an option has a meaning with; given without it, it is refused. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/model_folder.h"
 #include "cli/option_table.h"
 
 /* ---- values ------------------------------------------------------------- */
@@ -59,6 +60,15 @@ set_choice(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
                       length > 0 ? text : "\"\"", spec->argument);
 }
 
+/* A path is one that is there, or has a slash. */
+static fsdp_status_t
+set_model(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
+{
+    bool folder = strchr(text, '/') != NULL || fsdp_weights_is_folder(text);
+    o->model_folder = folder ? text : NULL;
+    return folder ? FSDP_OK : set_choice(spec, text, o);
+}
+
 static fsdp_status_t
 set_value(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
 {
@@ -66,6 +76,8 @@ set_value(const cli_option_spec_t *spec, const char *text, cli_options_t *o)
     case CLI_COUNT:
     case CLI_REAL:
         return set_number(spec, text, o);
+    case CLI_MODEL:
+        return set_model(spec, text, o);
     case CLI_CHOICE:
         return set_choice(spec, text, o);
     case CLI_FLAG:
@@ -270,6 +282,10 @@ cli_options_parse(cli_command_t command, int argc, char **argv,
         if (status != FSDP_OK)
             return status;
     }
+    fsdp_status_t filled =
+        options->model_folder != NULL ? cli_folder_fill(options) : FSDP_OK;
+    if (filled != FSDP_OK)
+        return filled;
     /* What a trace says is not known yet. */
     return options->replay != NULL ? FSDP_OK : cli_options_check(options);
 }

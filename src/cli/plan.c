@@ -125,7 +125,7 @@ cli_plan(const cli_options_t *options)
     fsdp_status_t status =
         plan_config_make(options, true, &task, &result.config);
     if (status == FSDP_OK && options->memory != NULL)
-        status = plan_parse_memory(options->memory, &result.memory);
+        status = plan_parse_size("memory", options->memory, &result.memory);
     if (status == FSDP_OK) {
         walk(&result, options);
         if (cli_speaks())

@@ -36,8 +36,9 @@ typedef struct plan_result {
  *  error: close it. */
 fsdp_status_t plan_config_make(const cli_options_t *options, bool work,
                                cli_task_t *task, plan_config_t *config);
-/** "16G" and the like. */
-fsdp_status_t plan_parse_memory(const char *text, int64_t *bytes);
+/** "16G" and the like, of --option. */
+fsdp_status_t plan_parse_size(const char *option, const char *text,
+                              int64_t *bytes);
 
 /* ---- plan_print.c, plan_json.c ------------------------------------------- */
 

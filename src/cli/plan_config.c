@@ -146,7 +146,7 @@ plan_config_make(const cli_options_t *options, bool work, cli_task_t *task,
 /* ---- sizes of memory ----------------------------------------------------- */
 
 fsdp_status_t
-plan_parse_memory(const char *text, int64_t *bytes)
+plan_parse_size(const char *option, const char *text, int64_t *bytes)
 {
     static const char units[] = "KMGT";
     char *end = NULL;
@@ -160,9 +160,9 @@ plan_parse_memory(const char *text, int64_t *bytes)
     }
     if (!digits || *end != '\0' || !(value >= 1 && value < 9e18))
         return fsdp_error(FSDP_ERR_USAGE,
-                          "--memory %s: give a number and a unit, 16G or 512M "
-                          "for instance",
-                          text);
+                          "--%s %s: give a number and a unit, 16G or 512M for "
+                          "instance",
+                          option, text);
     *bytes = (int64_t)value;
     return FSDP_OK;
 }

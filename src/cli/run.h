@@ -10,6 +10,7 @@
 #ifndef FSDP_CLI_RUN_H
 #define FSDP_CLI_RUN_H
 
+#include "checkpoint/weights.h"
 #include "cli/report.h"
 
 /* Everything that one run of `fsdp train` holds. */
@@ -21,6 +22,7 @@ typedef struct cli_run {
     fsdp_mesh_t *data_mesh; /* those that parameters are sharded over */
     fsdp_comm_t *comm; /* all ranks, for what is not the run's own traffic */
     fsdp_module_t *model;
+    fsdp_weights_t *original; /* what it was read from, or NULL */
     fsdp_optimizer_t *optimizer;
     fsdp_verifier_t *verifier;       /* NULL: not verifying */
     fsdp_trace_recorder_t *recorder; /* NULL: not recording */
@@ -42,8 +44,8 @@ typedef struct cli_run {
 fsdp_status_t cli_run_check(const cli_options_t *options, int size);
 /** The mesh and the strategy alone. */
 fsdp_status_t cli_run_check_mesh(const cli_options_t *options, int size);
-/** Can the speaking rank write --save's file? */
-fsdp_status_t cli_run_check_save(const char *path);
+/** Can the speaking rank write --save's file or folder? */
+fsdp_status_t cli_run_check_save(const cli_options_t *options);
 
 /** Collective. */
 fsdp_status_t cli_run_open(cli_run_t *run);

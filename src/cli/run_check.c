@@ -3,9 +3,9 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/model_folder.h"
 #include "cli/run.h"
 
 static fsdp_status_t
@@ -124,16 +124,13 @@ cli_run_check_mesh(const cli_options_t *o, int size)
 }
 
 fsdp_status_t
-cli_run_check_save(const char *path)
+cli_run_check_save(const cli_options_t *o)
 {
-    if (path == NULL || !cli_speaks())
-        return FSDP_OK;
-    struct stat kind;
-    if (stat(path, &kind) == 0 && S_ISDIR(kind.st_mode))
-        return fsdp_error(FSDP_ERR_IO,
-                          "--save %s: this is a folder; give the name of a "
-                          "file",
-                          path);
+    const char *path = o->save;
+    fsdp_status_t status = cli_folder_check_save(o);
+    if (status != FSDP_OK || path == NULL || !cli_speaks() ||
+        cli_is_save_folder(path))
+        return status;
     char *copy = fsdp_strdup(path);
     bool writable = access(dirname(copy), W_OK) == 0;
     fsdp_free(copy);

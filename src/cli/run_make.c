@@ -1,5 +1,6 @@
 /* Making a run and unmaking it. */
 
+#include "cli/model_folder.h"
 #include "cli/replay.h"
 #include "cli/run.h"
 
@@ -146,7 +147,9 @@ cli_run_open(cli_run_t *run)
     if (status == FSDP_OK)
         status = cli_task_open(&run->task, o, cli_replay_source(run->replay));
     if (status == FSDP_OK)
-        status = cli_run_check_save(o->save);
+        status = cli_folder_open_original(o, &run->original);
+    if (status == FSDP_OK)
+        status = cli_run_check_save(o);
     status = fsdp_comm_agree(fsdp_comm_world(), status);
     if (status != FSDP_OK)
         return status;
@@ -190,6 +193,7 @@ cli_run_close(cli_run_t *run)
     if (run->data_mesh != run->mesh)
         fsdp_mesh_destroy(&run->data_mesh);
     fsdp_mesh_destroy(&run->mesh);
+    fsdp_weights_close(&run->original);
     fsdp_free(run->losses);
     fsdp_free(run->gathered);
     cli_task_close(&run->task);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/llama.h"
+#include "cli/model_folder.h"
 #include "verify/trace/source.h"
 
 /* ---- shapes ------------------------------------------------------------- */
@@ -48,10 +49,21 @@ settle_gpt2(cli_task_t *task)
 }
 
 static fsdp_status_t
+settle_folder(cli_task_t *task)
+{
+    fsdp_hf_config_t config;
+    fsdp_status_t status = cli_folder_settle(task->options, &config);
+    task->gpt2 = config.gpt2;
+    task->llama = config.llama;
+    return status;
+}
+
+static fsdp_status_t
 settle_text(cli_task_t *task)
 {
     const cli_options_t *o = task->options;
-    fsdp_status_t status = o->model == CLI_LLAMA
+    fsdp_status_t status = o->model_folder != NULL ? settle_folder(task)
+                           : o->model == CLI_LLAMA
                                ? cli_llama_settle(o, task->dtype, &task->llama)
                                : settle_gpt2(task);
     if (status != FSDP_OK || o->data == NULL)

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "cli/model_folder.h"
 #include "cli/replay.h"
 #include "cli/run.h"
 
@@ -46,6 +47,8 @@ train_all(cli_run_t *run)
                 cli_report_held_out(step, held_out.loss, held_out.correct);
         }
     }
+    if (o->steps == 0 && run->replay == NULL)
+        held_out = cli_run_evaluate(run);
     cli_run_summarise(run, held_out);
     if (run->verifier != NULL && !wrong)
         cli_run_say_if_fault_hid();
@@ -57,6 +60,9 @@ save(cli_run_t *run)
 {
     if (run->o->save == NULL)
         return FSDP_OK;
+    if (cli_is_save_folder(run->o->save))
+        return cli_folder_save(&run->task, run->original, run->model,
+                               run->comm);
     cli_metadata_t metadata;
     cli_task_metadata(&run->task, &metadata);
     return fsdp_model_save(run->model, run->comm, run->o->save,

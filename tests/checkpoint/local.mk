@@ -3,6 +3,7 @@
 suites += \
     %D%/test_checkpoint \
     %D%/test_hf_config \
+    %D%/test_hf_folder \
     %D%/test_model_load \
     %D%/test_model_save \
     %D%/test_safetensors \
@@ -13,6 +14,7 @@ model_case = \
     %D%/model_case.c %D%/model_case.h \
     tests/optim/given.c tests/optim/given.h
 %C%_test_checkpoint_SOURCES = %D%/test_checkpoint.c $(model_case)
+%C%_test_hf_folder_SOURCES = %D%/test_hf_folder.c $(model_case)
 %C%_test_model_load_SOURCES = %D%/test_model_load.c $(model_case)
 %C%_test_model_save_SOURCES = %D%/test_model_save.c $(model_case)
 

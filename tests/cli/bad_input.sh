@@ -160,7 +160,7 @@ bad 'mlp|layers.0.weight' $mlp $csv $batch --hidden 9 --init "$tmp/mlp"
 # ---- places to write to
 
 bad 'no/such/folder' $mlp $csv $batch --save "$tmp/no/such/folder/model"
-bad '--save' $mlp $csv $batch --save "$tmp"
+bad '--save|folder' $mlp $csv $batch --save "$tmp"
 bad '--log-file|no/such' $mlp $csv $batch --log-file "$tmp/no/such/log"
 bad '--log-file|/dev/full' $mlp $csv $batch --log-file /dev/full
 bad '/proc/model|folder' $mlp $csv $batch --save /proc/model

@@ -2,6 +2,7 @@
 TESTS += \
     %D%/bad_input.sh \
     %D%/combinations.sh \
+    %D%/folder.sh \
     %D%/compare.sh \
     %D%/inject.sh \
     %D%/learn.sh \
@@ -18,6 +19,7 @@ TESTS += \
 EXTRA_DIST += \
     %D%/bad_input.sh \
     %D%/combinations.sh \
+    %D%/folder.sh \
     %D%/compare.sh \
     %D%/inject.sh \
     %D%/learn.sh \

@@ -3,6 +3,7 @@
 EXTRA_DIST += \
     %D%/cases.py \
     %D%/check_pytorch.py \
+    %D%/hf_files.py \
     %D%/seeded/faults.py \
     %D%/seeded/run.py \
     %D%/seeded/script.py \

@@ -69,6 +69,13 @@ typedef struct fsdp_verdict_missing {
     const char *first; /**< the name of the first of them                    */
 } fsdp_verdict_missing_t;
 
+/** Why the first wrong tensor is wrong: a mistake that explains all of it. */
+typedef struct fsdp_cause {
+    const char *id; /**< "constant-factor", ...: does not change            */
+    char text[512]; /**< what was found, for a reader                       */
+    double ratio;   /**< the largest |theirs - explained| / its bound       */
+} fsdp_cause_t;
+
 typedef struct fsdp_verdict_options {
     /** A file of lines "theirs ours", "#" begins a comment, one * in each stands
      *  for the same; NULL: none. */
@@ -88,6 +95,8 @@ struct fsdp_verdict {
     const fsdp_verdict_tensor_t *first_difference; /**< not equal to ours    */
     int num_phases;
     const fsdp_verdict_phase_t *phase;
+    int num_causes; /**< 0: none of the known mistakes explains it           */
+    const fsdp_cause_t *cause; /**< of first_wrong, likeliest first          */
     int num_missing;
     const fsdp_verdict_missing_t *missing;
     int num_notes; /**< what else should be known: settings that differ, ...  */

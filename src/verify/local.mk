@@ -10,6 +10,18 @@ libfsdp_la_SOURCES += \
     %D%/baseline_update.c \
     %D%/collect.c \
     %D%/compare.c \
+    %D%/diagnosis/copies.c \
+    %D%/diagnosis/diagnose.c \
+    %D%/diagnosis/diagnosis.h \
+    %D%/diagnosis/general.c \
+    %D%/diagnosis/hypothesis.h \
+    %D%/diagnosis/inputs.c \
+    %D%/diagnosis/norm.c \
+    %D%/diagnosis/optimizers.c \
+    %D%/diagnosis/reduction.c \
+    %D%/diagnosis/symptom.c \
+    %D%/diagnosis/variant.c \
+    %D%/diagnosis/variant.h \
     %D%/divergence.c \
     %D%/internal.h \
     %D%/mean_loss.c \
@@ -52,6 +64,7 @@ libfsdp_la_SOURCES += \
     %D%/verdict/clip.c \
     %D%/verdict/copies.c \
     %D%/verdict/doubled.c \
+    %D%/verdict/explain.c \
     %D%/verdict/internal.h \
     %D%/verdict/json.c \
     %D%/verdict/judge.c \

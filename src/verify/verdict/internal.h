@@ -15,6 +15,7 @@
  *  weak.c       what is left when it cannot be run
  *  about.c      what the two traces say of themselves
  *  doubled.c    the same in float64
+ *  explain.c    why the first wrong tensor is wrong
  *  verdict.c    all of it in turn
  *  print.c, json.c
  */
@@ -23,6 +24,7 @@
 
 #include "fsdp/memory.h"
 #include "fsdp/verdict.h"
+#include "verify/diagnosis/diagnosis.h"
 
 /** The chance with which a probabilistic bound may be broken, per tensor. */
 #define VERDICT_FAILURE 1e-12
@@ -97,6 +99,9 @@ typedef struct judging {
     long norm_step; /**< the step of norm */
     bool norm_known;
     double norm, norm_error;
+    const fsdp_verdict_tensor_t *kept_of; /**< the first wrong one so far    */
+    expected_t kept;                      /**< what that should be           */
+    fsdp_cause_t cause[FSDP_MAX_CAUSES];
     char *cannot_rerun; /**< why, owned; NULL: it can, or was not tried */
 } judging_t;
 
@@ -196,6 +201,8 @@ void verdict_meet(judging_t *j, fsdp_verdict_tensor_t *tensor);
  *  the run-again step. */
 void verdict_rerun(judging_t *j);
 void verdict_weak(judging_t *j);
+/** Why the first wrong tensor is wrong. */
+void verdict_explain(judging_t *j);
 void verdict_about(judging_t *j);
 /** After the phases are summed up: ours in float64 beside both. */
 void verdict_double(judging_t *j);

@@ -143,6 +143,16 @@ put_phase(fsdp_json_writer_t *w, const fsdp_verdict_phase_t *p)
 }
 
 static void
+put_cause(fsdp_json_writer_t *w, const fsdp_cause_t *cause)
+{
+    fsdp_json_open_object(w);
+    put_string(w, "cause", cause->id);
+    put_string(w, "text", cause->text);
+    put_number(w, "ratio", cause->ratio);
+    fsdp_json_close_object(w);
+}
+
+static void
 put_missing(fsdp_json_writer_t *w, const fsdp_verdict_missing_t *m)
 {
     fsdp_json_open_object(w);
@@ -163,6 +173,8 @@ put_lists(fsdp_json_writer_t *w, const fsdp_verdict_t *v)
     fsdp_json_close_array(w);
     fsdp_json_key(w, "diagnosis");
     fsdp_json_open_array(w);
+    for (int i = 0; i < v->num_causes; i++)
+        put_cause(w, &v->cause[i]);
     fsdp_json_close_array(w);
     fsdp_json_key(w, "missing");
     fsdp_json_open_array(w);

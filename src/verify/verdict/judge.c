@@ -226,6 +226,18 @@ take(judging_t *j, fsdp_verdict_tensor_t *tensor, const finding_t *f,
         call_wrong(tensor, "it is further away than rounding can take it");
 }
 
+/* What the earliest of the wrong tensors should be, for its explanation. */
+static void
+keep(judging_t *j, const fsdp_verdict_tensor_t *tensor, expected_t *expected)
+{
+    if (j->kept_of != NULL && j->kept_of <= tensor)
+        return;
+    expected_free(&j->kept);
+    j->kept = *expected;
+    j->kept_of = tensor;
+    *expected = (expected_t){0};
+}
+
 void
 verdict_judge(judging_t *j, fsdp_verdict_tensor_t *tensor, expected_t *expected)
 {
@@ -239,8 +251,11 @@ verdict_judge(judging_t *j, fsdp_verdict_tensor_t *tensor, expected_t *expected)
         if ((f.claimed || record->numel == 0) &&
             tensor->kind == FSDP_VERDICT_UNCHECKED)
             tensor->kind = FSDP_VERDICT_WITHIN_ROUNDING;
-        if (f.claimed && is_worse(tensor, &f))
+        if (f.claimed && is_worse(tensor, &f)) {
             take(j, tensor, &f, expected, values, owner);
+            if (f.over > 0)
+                keep(j, tensor, expected);
+        }
     }
     fsdp_free(values);
     fsdp_free(owner);

@@ -190,6 +190,18 @@ print_tensor(const fsdp_verdict_t *v, const char *what,
 }
 
 static void
+print_causes(const fsdp_verdict_t *v, FILE *out)
+{
+    if (v->num_causes == 0)
+        fprintf(out, "diagnosis: none of the known mistakes explains all of "
+                     "it\n");
+    for (int i = 0; i < v->num_causes; i++)
+        fprintf(out, "%s %s: %s\n",
+                i == 0 ? "diagnosis:" : "       or:", v->cause[i].id,
+                v->cause[i].text);
+}
+
+static void
 print_missing(const fsdp_verdict_t *v, FILE *out)
 {
     for (int i = 0; i < v->num_missing; i++) {
@@ -226,11 +238,13 @@ fsdp_verdict_print(const fsdp_verdict_t *v, FILE *out)
         print_text(out, v->note[i]);
         fprintf(out, "\n");
     }
-    if (v->first_wrong != NULL)
+    if (v->first_wrong != NULL) {
         print_tensor(v, "first divergence", v->first_wrong, out);
-    else if (v->first_difference != NULL &&
-             v->first_difference->kind != FSDP_VERDICT_UNCHECKED)
+        print_causes(v, out);
+    } else if (v->first_difference != NULL &&
+               v->first_difference->kind != FSDP_VERDICT_UNCHECKED) {
         print_tensor(v, "first difference", v->first_difference, out);
+    }
     if (v->of_double != NULL)
         print_of_double(v->of_double, out);
     fprintf(out, "verdict: %s\n",

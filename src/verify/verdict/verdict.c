@@ -177,6 +177,7 @@ judging_free(judging_t *j)
     for (int i = 0; i < j->verdict.num_notes; i++)
         fsdp_free(j->note[i]);
     fsdp_free(j->note);
+    expected_free(&j->kept);
     fsdp_free(j->missing);
     fsdp_free(j->cannot_rerun);
     fsdp_free(j->tensor);
@@ -241,6 +242,7 @@ fsdp_verdict_make(const char *ours, const char *theirs,
     if (j->status == FSDP_OK) {
         sum_up(j);
         list_missing(j);
+        verdict_explain(j);
     }
     if (j->status == FSDP_OK && j->options.with_double)
         verdict_double(j);

@@ -10,6 +10,7 @@ libfsdp_la_SOURCES += \
     %D%/baseline_update.c \
     %D%/collect.c \
     %D%/compare.c \
+    %D%/diagnosis/accumulation.c \
     %D%/diagnosis/copies.c \
     %D%/diagnosis/diagnose.c \
     %D%/diagnosis/diagnosis.h \
@@ -18,6 +19,7 @@ libfsdp_la_SOURCES += \
     %D%/diagnosis/inputs.c \
     %D%/diagnosis/norm.c \
     %D%/diagnosis/optimizers.c \
+    %D%/diagnosis/parts.c \
     %D%/diagnosis/reduction.c \
     %D%/diagnosis/symptom.c \
     %D%/diagnosis/variant.c \

@@ -12,6 +12,7 @@ static const struct {
     /* data and beginnings */
     {"same-data", hypothesis_same_data},
     {"labels-shifted", hypothesis_labels_shifted},
+    {"padding-learnt", hypothesis_padding_learnt},
     {"data-of-another-step", hypothesis_data_of_another_step},
     {"not-broadcast", hypothesis_not_broadcast},
     /* copies */
@@ -31,7 +32,9 @@ static const struct {
     {"not-reduced", hypothesis_not_reduced},
     {"replicas-not-reduced", hypothesis_one_replica_only},
     {"not-zeroed", hypothesis_not_zeroed},
+    {"lower-precision-accumulation", hypothesis_accumulated_in_lower_precision},
     {"lower-precision-reduction", hypothesis_reduced_in_lower_precision},
+    {"clipped-too-early", hypothesis_clipped_too_early},
     /* norms */
     {"local-norm", hypothesis_local_norm},
     {"norm-counts-replicas", hypothesis_norm_of_replicas},
@@ -61,7 +64,10 @@ static const struct {
     /* order and parts */
     {"transposed", hypothesis_transposed},
     {"rows-shifted", hypothesis_rows_shifted},
+    {"rows-shifted", hypothesis_part_shifted},
     {"rows-permuted", hypothesis_rows_permuted},
+    {"rows-permuted", hypothesis_pieces_moved},
+    {"other-tensor", hypothesis_of_other_tensor},
     {"slice-zero", hypothesis_slice_zero},
     {"dropout", hypothesis_dropout},
     {"lower-precision", hypothesis_lower_precision},

@@ -66,6 +66,7 @@ bool hypothesis_same_data(const symptom_t *s, cause_t *c);
 bool hypothesis_labels_shifted(const symptom_t *s, cause_t *c);
 bool hypothesis_data_of_another_step(const symptom_t *s, cause_t *c);
 bool hypothesis_initial_values(const symptom_t *s, cause_t *c);
+bool hypothesis_padding_learnt(const symptom_t *s, cause_t *c);
 /* copies.c */
 bool hypothesis_not_reduced_copies(const symptom_t *s, cause_t *c);
 bool hypothesis_replicas_not_reduced(const symptom_t *s, cause_t *c);
@@ -92,6 +93,13 @@ bool hypothesis_one_replica_only(const symptom_t *s, cause_t *c);
 bool hypothesis_not_zeroed(const symptom_t *s, cause_t *c);
 bool hypothesis_token_mean(const symptom_t *s, cause_t *c);
 bool hypothesis_reduced_in_lower_precision(const symptom_t *s, cause_t *c);
+/* accumulation.c */
+bool hypothesis_accumulated_in_lower_precision(const symptom_t *s, cause_t *c);
+bool hypothesis_clipped_too_early(const symptom_t *s, cause_t *c);
+/* parts.c */
+bool hypothesis_part_shifted(const symptom_t *s, cause_t *c);
+bool hypothesis_pieces_moved(const symptom_t *s, cause_t *c);
+bool hypothesis_of_other_tensor(const symptom_t *s, cause_t *c);
 /* norm.c */
 bool hypothesis_local_norm(const symptom_t *s, cause_t *c);
 bool hypothesis_norm_of_replicas(const symptom_t *s, cause_t *c);

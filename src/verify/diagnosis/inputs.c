@@ -69,6 +69,31 @@ hypothesis_labels_shifted(const symptom_t *s, cause_t *cause)
     return false;
 }
 
+/* Where ours has targets to be ignored, theirs has one and the same. */
+bool
+hypothesis_padding_learnt(const symptom_t *s, cause_t *cause)
+{
+    uint64_t count = 0;
+    double ignored = (double)s->meant->ignore_index, target = NAN;
+    if (s->phase != FSDP_TRACE_INPUT || strcmp(s->name, "targets") != 0)
+        return false;
+    for (uint64_t i = 0; i < s->numel; i++) {
+        if (s->is[i] == s->expected[i])
+            continue;
+        if (s->expected[i] != ignored || (count++ > 0 && s->is[i] != target))
+            return false;
+        target = s->is[i];
+    }
+    if (count == 0)
+        return false;
+    cause->ratio = 0;
+    snprintf(cause->text, sizeof cause->text,
+             "%llu targets that are to be ignored (%g) are %g in theirs: "
+             "padding is learnt",
+             (unsigned long long)count, ignored, target);
+    return true;
+}
+
 bool
 hypothesis_data_of_another_step(const symptom_t *s, cause_t *cause)
 {

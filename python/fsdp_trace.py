@@ -41,7 +41,7 @@ COLLECTIVES = {"all_gather_single": "all_gather", "all_gather_into_tensor": "all
 
 
 def record(model, optimizer, directory, *, steps=10, first=1, now=1, units=None, mlp=None, average="rank",
-           gradient_sync=None):
+           gradient_sync=None, groups=False):
     """Begins to record; see the top of this file.
 
     steps          how many are recorded; after that the hooks are gone
@@ -53,8 +53,11 @@ def record(model, optimizer, directory, *, steps=10, first=1, now=1, units=None,
                    multi-layer perceptron that is not an nn.Sequential
     average        "token" if the loss is the mean over all ranks' targets
     gradient_sync  "each", "last", "last-all-reduce": if guessing it would be wrong
+    groups         True if the optimizer's groups have weight decays or rates of their own
+                   on purpose; else all parameters are held to those of the first
     """
-    return Recorder(model, optimizer, directory, (first, first + steps), now, units, mlp, average, gradient_sync)
+    return Recorder(model, optimizer, directory, (first, first + steps), now, units, mlp, average, gradient_sync,
+                    groups)
 
 
 # ---- safetensors ---------------------------------------------------------------------
@@ -105,9 +108,10 @@ class Kept:
     """One parameter as one rank keeps it.  `runs` tells where the kept elements belong in
     the row-major whole ([begin, count, stride, repeat]); None: all of it is here."""
 
-    def __init__(self, name, unit, shape, dtype, runs, param, grad, state):
+    def __init__(self, name, unit, shape, dtype, runs, param, grad, state, group):
         self.name, self.unit, self.shape, self.dtype, self.runs = name, unit, list(shape), dtype, runs
         self.param, self.grad, self.state = param, grad, state  # functions: now
+        self.group = group  # the optimizer's, None: it does not know the parameter
 
 
 def box_runs(shape, local, offset):
@@ -138,7 +142,11 @@ def kept_of_tensor(name, unit, p, optimizer):
         shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
         runs = box_runs(tuple(p.shape), tuple(shape), tuple(offset))
     return Kept(name, unit, p.shape, p.dtype, runs, lambda: local_of(p), lambda: local_of(p.grad),
-                lambda key: local_of(optimizer.state.get(p, {}).get(key)))
+                lambda key: local_of(optimizer.state.get(p, {}).get(key)), group_of(p, optimizer))
+
+
+def group_of(p, optimizer):
+    return next((g for g in optimizer.param_groups if any(p is q for q in g["params"])), None)
 
 
 def kept_of_flat(handle, unit, prefix, optimizer):
@@ -189,7 +197,7 @@ def flat_functions(flat, i, begin, count, optimizer):
         value = optimizer.state.get(flat, {}).get(key)
         return value if key == "step" or value is None else part(value)
 
-    return param, grad, state
+    return param, grad, state, group_of(original if original is not None else flat, optimizer)
 
 
 # ---- looking at models ---------------------------------------------------------------
@@ -260,7 +268,7 @@ def guessed_units(model):
 
 
 class Recorder:
-    def __init__(self, model, optimizer, directory, window, now, units, mlp, average, gradient_sync):
+    def __init__(self, model, optimizer, directory, window, now, units, mlp, average, gradient_sync, groups):
         self.model, self.optimizer, self.directory = model, optimizer, directory
         self.window, self.average, self.sync_asked = window, average, gradient_sync
         self.on = dist.is_available() and dist.is_initialized()
@@ -269,6 +277,7 @@ class Recorder:
         self.began, self.in_backward, self.closed, self.communicating = False, False, False, None
         self.clip = self.norm_type = self.loss_kind = self.ignore_index = None
         self.scales, self.losses_seen, self.scales_of_step = set(), [], []
+        self.groups = groups
         self.parameter_names = [n for n, _ in model.named_parameters()]
         self.all_reduce = dist.all_reduce if self.on else None  # ours is not recorded
         self.about = {"model": describe_model(model, mlp), "optimizer": describe_optimizer(optimizer)}
@@ -371,6 +380,8 @@ class Recorder:
         """Keeps a copy under (phase, which of this rank's micro-batches, name)."""
         if tensor is None or not self.active():
             return
+        if tensor.device.type != "cpu":
+            torch.accelerator.synchronize()  # it may come from another stream
         key = (phase, self.micro if per_micro else None, name)
         self.tensors[key] = tensor.detach().to("cpu", copy=True).contiguous()
         if kept is not None and kept.runs is not None:
@@ -456,7 +467,8 @@ class Recorder:
         self.micro = -1
         self.add_state()
         self.write_rank(self.step - 1)
-        self.about["parameters"] = [{"name": k.name, "shape": k.shape, "dtype": type_name(k.dtype), "unit": k.unit} for k in self.kept()]
+        self.about["parameters"] = [{"name": k.name, "shape": k.shape, "dtype": type_name(k.dtype), "unit": k.unit,
+                                     **self.own_settings(k)} for k in self.kept()]
         self.about["precision"] = self.precision()
         self.new_step()
         if self.api == "fsdp2":
@@ -472,6 +484,14 @@ class Recorder:
             for n, p in self.model.named_parameters():
                 if p.requires_grad:
                     self.hook_leaf(p, canonical(n))
+
+    def own_settings(self, k):
+        """Of the parameter's group, where they are not the first one's."""
+        first = self.optimizer.param_groups[0]
+        if not self.groups or k.group is None or k.group is first:
+            return {}
+        factor = float(k.group["lr"]) / float(first["lr"]) if first["lr"] else 1.0
+        return {"weight_decay": k.group.get("weight_decay", 0), "lr_factor": factor}
 
     def hook_leaf(self, leaf, name):
         handle = leaf.register_hook(lambda grad: self.add("unreduced_grad", name, local_of(grad)))
@@ -635,6 +655,8 @@ class Recorder:
 
     def make_reduce(self, inner):
         def foreach_reduce(fsdp_params, *args, **kwargs):
+            if not self.active():
+                return inner(fsdp_params, *args, **kwargs)
             params = list(fsdp_params)
             given = inspect.signature(inner).bind(fsdp_params, *args, **kwargs).arguments
             self.only_scattered |= given["all_reduce_group"] is not None and not given["all_reduce_grads"]

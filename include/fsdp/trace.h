@@ -85,6 +85,9 @@ typedef struct fsdp_trace_parameter {
     int ndim;           /**< 0 and numel 0: unknown                          */
     uint64_t shape[FSDP_SAFETENSORS_MAX_DIMS];
     uint64_t numel;
+    /** The optimizer's for this parameter alone, and what its rate is the
+     *  step's times; NaN: as for all. */
+    double weight_decay, lr_factor;
 } fsdp_trace_parameter_t;
 
 typedef enum fsdp_trace_optimizer {

@@ -31,6 +31,7 @@ class Case:
     force_sum  sums are asked for, not averages
     fault      what is wrong with the run: "sum for average"; None: nothing
     average    "token": the mean is over all ranks' and micro-batches' targets
+    groups     vectors have no weight decay and half the rate
     dtype      of the model and all arithmetic
     first      the first recorded step; the last is `steps`
     resumed    the run up to there is another one, and states are taken over
@@ -52,6 +53,7 @@ class Case:
     wrapper: str = "fsdp2"
     ignored: bool = False  # some targets are ignore_index
     average: str = "rank"
+    groups: bool = False
     fault: str = None
     dtype: str = "float32"
     first: int = 1
@@ -96,6 +98,10 @@ CASES = [
          micros=2),
     Case("llama-token-last", 2, "llama", SGD, average="token", ignored=True,
          micros=2, sync="last"),
+    # Groups of parameters.
+    Case("gpt2-groups", 3, "gpt2", ADAMW, groups=True),
+    Case("llama-groups-fsdp1", 2, "llama", MOMENTUM, groups=True,
+         wrapper="fsdp1"),
     # Clipping: always, seldom, and other norms.
     Case("mlp-clip", 3, "mlp", SGD, clip=0.1),
     Case("gpt2-clip", 3, "gpt2", ADAMW, clip=0.7),

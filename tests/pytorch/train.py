@@ -138,7 +138,8 @@ def wrap(case, model, blocks):
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
         return FullyShardedDataParallel(
             model, device_id=torch.device("cpu"),
-            auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}))
+            auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}),
+            use_orig_params=case.groups)
     return model
 
 
@@ -213,12 +214,22 @@ def sum_for_average(case):
 def make_optimizer(case, model):
     name, options = case.optimizer
     make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
-    return make(model.parameters(), **options)
+    if not case.groups:
+        return make(model.parameters(), **options)
+    vectors = [n for n, p in make_model(case)[0].named_parameters()
+               if p.dim() == 1]
+    groups = [[], []]
+    for n, p in model.named_parameters():
+        groups[fsdp_trace.canonical(n) in vectors].append(p)
+    return make([{"params": groups[0]},
+                 {"params": groups[1], "weight_decay": 0.0,
+                  "lr": options["lr"] / 2}], **options)
 
 
 def train_step(case, rank, step, model, optimizer):
     for group in optimizer.param_groups:
-        group["lr"] = case.optimizer[1]["lr"] * (1 - 0.1 * step)
+        group.setdefault("initial_lr", group["lr"])
+        group["lr"] = group["initial_lr"] * (1 - 0.1 * step)
     optimizer.zero_grad()
     for j in range(case.micros):
         with set_sync(case, model, j == case.micros - 1):
@@ -242,7 +253,8 @@ def train(case, rank, folder):
         train_step(case, rank, step, model, optimizer)
     rec = folder and fsdp_trace.record(model, optimizer, folder, mlp=mlp,
                                        first=case.first, now=begin + 1,
-                                       average=case.average)
+                                       average=case.average,
+                                       groups=case.groups)
     for step in range(begin, case.steps):
         train_step(case, rank, step, model, optimizer)
     if rec:

@@ -31,7 +31,8 @@ static const char about[] =
     "\"reduce_order\":\"ring\",\"unknown member\":[{}],"
     "\"parameters\":[{\"name\":\"b\",\"shape\":[3],\"dtype\":\"float32\","
     "\"unit\":\"layers.1\"},{\"name\":\"a\",\"shape\":[2,3],\"unit\":"
-    "\"layers.0\"}],\"units\":[\"layers.1\",\"layers.0\",\"(root)\"]}";
+    "\"layers.0\",\"weight_decay\":0,\"lr_factor\":2}],\"units\":[\"layers.1\","
+    "\"layers.0\",\"(root)\"]}";
 
 /* Parameter a [2,3] is cut along its columns: columns 0 and 1, column 2; b [3]
  * has two elements and one. */
@@ -144,6 +145,10 @@ START_TEST(about_says_what_was_written)
     ck_assert(isnan(a->dropout));
     ck_assert(a->num_parameters == 2 && a->parameter[1].numel == 6);
     ck_assert_int_eq(a->parameter[1].dtype, FSDP_DTYPE_NONE);
+    ck_assert(a->parameter[1].weight_decay == 0 &&
+              a->parameter[1].lr_factor == 2);
+    ck_assert(isnan(a->parameter[0].weight_decay) &&
+              isnan(a->parameter[0].lr_factor));
     fsdp_trace_close(&trace);
 }
 END_TEST

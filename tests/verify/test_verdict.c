@@ -20,11 +20,12 @@ static const char about[] =
     "\"gradient_sync\":\"each\",\"loss\":{\"kind\":\"mse\",\"average\":"
     "\"rank\",\"scale\":1},\"precision\":{\"dtype\":\"float32\"},%s,"
     "\"parameters\":[{\"name\":\"%s\",\"shape\":[4],\"dtype\":\"float32\","
-    "\"unit\":\"u\"}],\"units\":[\"u\"]}";
+    "\"unit\":\"u\"%s}],\"units\":[\"u\"]}";
 
 /** The tensors of one side. */
 typedef struct side {
     const char *folder, *settings, *name;
+    const char *own; /* settings of the parameter */
     int world;
     hand_tensor_t tensor[24];
     char key[24][96];
@@ -40,8 +41,11 @@ static const char plain[] = "\"micro_batches\":1,\"steps\":[{\"step\":1,"
 static side_t
 side(const char *folder, int world)
 {
-    return (side_t){
-        .folder = folder, .settings = plain, .name = "w", .world = world};
+    return (side_t){.folder = folder,
+                    .settings = plain,
+                    .name = "w",
+                    .own = "",
+                    .world = world};
 }
 
 /* Four values of one rank. */
@@ -114,7 +118,7 @@ write_side(const side_t *s)
         for (int rank = 0; rank < s->world; rank++)
             write_part(s, step, rank);
     snprintf(text, sizeof text, about, s->world, ranks[s->world], s->world,
-             s->settings, s->name);
+             s->settings, s->name, s->own);
     snprintf(path, sizeof path, "%s/trace.json", s->folder);
     hand_put(path, text);
 }
@@ -430,6 +434,38 @@ START_TEST(updates_of_sgd)
 }
 END_TEST
 
+/* The script has groups of parameters: x - lr factor (g + its own decay x). */
+START_TEST(updates_of_groups)
+{
+    static const char settings[] =
+        "\"micro_batches\":1,\"steps\":[{\"step\":1,\"lr\":0.125}],"
+        "\"optimizer\":{\"name\":\"sgd\",\"momentum\":0,\"weight_decay\":"
+        "0.25}";
+    const struct {
+        const char *own;
+        float parameter;
+    } cases[] = {{"", 1 - 0.125f * 0.75f},
+                 {",\"weight_decay\":0", 1 - 0.125f * 0.5f},
+                 {",\"lr_factor\":0.5", 1 - 0.0625f * 0.75f},
+                 {",\"weight_decay\":0.5,\"lr_factor\":2", 1 - 0.25f}};
+    int count = sizeof cases / sizeof *cases;
+    for (int said = 0; said < count; said++)
+        for (int done = 0; done < count; done++) {
+            side_t ours = side("ours", 1), theirs = side("theirs", 1);
+            ours.settings = theirs.settings = settings;
+            theirs.own = cases[said].own;
+            add_all(&ours, 0, "parameter", "-", 1);
+            add_all(&theirs, 0, "parameter", "-", 1);
+            add_all(&theirs, 1, "grad", "-", 0.5f);
+            add_all(&theirs, 1, "parameter", "-", cases[done].parameter);
+            expect(&ours, &theirs,
+                   said == done ? FSDP_VERDICT_WITHIN_ROUNDING
+                                : FSDP_VERDICT_WRONG,
+                   said == done ? NULL : "parameter");
+        }
+}
+END_TEST
+
 /* ---- copies ----------------------------------------------------------------------- */
 
 START_TEST(what_allows_no_rounding)
@@ -597,6 +633,7 @@ main(int argc, char **argv)
     tcase_add_test(tests, norm_and_clipping);
     tcase_add_test(tests, updates_of_adamw);
     tcase_add_test(tests, updates_of_sgd);
+    tcase_add_test(tests, updates_of_groups);
     tcase_add_test(tests, what_allows_no_rounding);
     tcase_add_test(tests, merged_micro_batches);
     tcase_add_test(tests, dealt_data);

@@ -249,6 +249,9 @@ read_parameter(reader_t *r, const fsdp_json_t *value,
     parameter->name = get_text(r, value, "name");
     parameter->unit = get_text(r, value, "unit");
     parameter->dtype = get_dtype(r, value, "dtype");
+    parameter->weight_decay =
+        get_number(r, value, "weight_decay", 0, HUGE_VAL, NAN);
+    parameter->lr_factor = get_number(r, value, "lr_factor", 0, HUGE_VAL, NAN);
     if (parameter->name == NULL)
         bad(r, "parameters", "objects with a \"name\"");
     if (shape != NULL && !parse_shape(shape, &parameter->ndim, parameter->shape,

@@ -187,6 +187,10 @@ put_parameter(fsdp_json_writer_t *json, const fsdp_trace_parameter_t *p)
     fsdp_json_close_array(json);
     put_dtype(json, "dtype", p->dtype);
     put_text(json, "unit", p->unit);
+    if (!isnan(p->weight_decay))
+        put_number(json, "weight_decay", p->weight_decay);
+    if (!isnan(p->lr_factor))
+        put_number(json, "lr_factor", p->lr_factor);
     fsdp_json_close_object(json);
 }
 

@@ -193,7 +193,9 @@ fill_parameters(const fsdp_trace_recorder_t *r, fsdp_trace_parameter_t *list)
             .name = parameter->name,
             .unit = unit_name(fsdp_parameter_unit(parameter)),
             .dtype = parameter->dtype,
-            .ndim = parameter->ndim};
+            .ndim = parameter->ndim,
+            .weight_decay = NAN,
+            .lr_factor = NAN};
         for (int d = 0; d < parameter->ndim; d++)
             list[p].shape[d] = r->param[p].shape[d];
     }

@@ -61,7 +61,7 @@ parameter(const fsdp_adamw_options_t *o, const update_t *u, uint64_t i)
     running_t way = running_div(r, running_mul(r, size, m), denom);
     running_t kept =
         running_mul(r, running_exact(u->parameter[i]),
-                    running_constant(r, 1 - u->lr * o->weight_decay));
+                    running_constant(r, 1 - u->lr * u->weight_decay));
     return running_add(r, kept, way);
 }
 

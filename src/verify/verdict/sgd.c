@@ -4,22 +4,22 @@
 
 /* The gradient with what weight decay adds. */
 static running_t
-decayed(const fsdp_sgd_options_t *o, const update_t *u, uint64_t i)
+decayed(const update_t *u, uint64_t i)
 {
     running_t g = update_gradient(u, i);
-    if (o->weight_decay == 0)
+    if (u->weight_decay == 0)
         return g;
     running_t x = running_exact(u->parameter[i]);
     return running_add(
         u->round, g,
-        running_mul(u->round, running_constant(u->round, o->weight_decay), x));
+        running_mul(u->round, running_constant(u->round, u->weight_decay), x));
 }
 
 static running_t
 momentum(const fsdp_sgd_options_t *o, const update_t *u, uint64_t i)
 {
     rounding_t r = u->round;
-    running_t g = decayed(o, u, i);
+    running_t g = decayed(u, i);
     if (u->begins)
         return g;
     running_t old =
@@ -37,7 +37,7 @@ update_sgd(const fsdp_sgd_options_t *o, const update_t *u, update_what_t what,
     if (what != UPDATE_PARAMETER)
         return momentum(o, u, i);
     if (o->momentum == 0) {
-        step = decayed(o, u, i);
+        step = decayed(u, i);
     } else {
         buffer = u->after[0] != NULL ? running_exact(u->after[0][i])
                                      : momentum(o, u, i);
@@ -45,7 +45,7 @@ update_sgd(const fsdp_sgd_options_t *o, const update_t *u, update_what_t what,
             !o->nesterov
                 ? buffer
                 : running_add(
-                      r, decayed(o, u, i),
+                      r, decayed(u, i),
                       running_mul(r, running_constant(r, o->momentum), buffer));
     }
     running_t way = running_mul(r, running_constant(r, -u->lr), step);

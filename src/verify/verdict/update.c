@@ -37,6 +37,26 @@ rate_of(const judging_t *j, long step)
     return isnan(ours) ? rate_in(j->their_about, step) : ours;
 }
 
+/* What their optimizer does with this parameter alone, by their trace.json: a
+ * script has groups of parameters on purpose, and says so. */
+static void
+choose_own(const judging_t *j, const record_t *record, update_t *u)
+{
+    const fsdp_trace_about_t *s = settings(j), *theirs = j->their_about;
+    u->weight_decay = s->optimizer == FSDP_TRACE_ADAMW ? s->adamw.weight_decay
+                                                       : s->sgd.weight_decay;
+    for (int i = 0; i < theirs->num_parameters; i++) {
+        const fsdp_trace_parameter_t *p = &theirs->parameter[i];
+        if (strcmp(p->name, record->name) != 0)
+            continue;
+        if (!isnan(p->weight_decay))
+            u->weight_decay = p->weight_decay;
+        if (!isnan(p->lr_factor))
+            u->lr *= p->lr_factor;
+        return;
+    }
+}
+
 /* How many steps the optimizer has made with it, this one counted: as they say of
  * the step before, or by the number of the step. */
 static double
@@ -120,6 +140,7 @@ update_read(judging_t *j, const record_t *record, update_what_t what,
                     .lr = rate_of(j, record->step),
                     .careless = is_careless(j),
                     .round = rounding_of(record->dtype)};
+    choose_own(j, record, u);
     u->parameter =
         read_theirs(j, record, record->step - 1, FSDP_TRACE_PARAMETER);
     bool states = read_states(j, record, u);
@@ -127,8 +148,8 @@ update_read(judging_t *j, const record_t *record, update_what_t what,
         return false;
     if (!read_gradient(j, record, u))
         return false;
-    bool decays = settings(j)->optimizer == FSDP_TRACE_SGD &&
-                  settings(j)->sgd.weight_decay != 0;
+    bool decays =
+        settings(j)->optimizer == FSDP_TRACE_SGD && u->weight_decay != 0;
     if (u->parameter == NULL && (what == UPDATE_PARAMETER || decays))
         return false;
     return what != UPDATE_PARAMETER || !isnan(u->lr);

@@ -20,7 +20,7 @@ typedef struct update {
     double *after[2];  /**< their states after it; NULL: not recorded       */
     bool begins;       /**< it is the first                                 */
     double steps;      /**< this one counted                                */
-    double lr;
+    double lr, weight_decay;
     bool careless; /**< 1 - beta may have been taken in the type itself      */
     rounding_t round;
 } update_t;

@@ -94,6 +94,24 @@ compare_divisors(judging_t *j)
                      says, means);
 }
 
+/* A setting is no fault if ours has it too, but it may be one that nobody meant. */
+static void
+look_at_mean(judging_t *j)
+{
+    const fsdp_trace_about_t *b = j->their_about;
+    double micros = (double)verdict_ranks(b) * b->micro_batches;
+    double divisor =
+        isnan(b->divide_factor) ? (double)verdict_ranks(b) : b->divide_factor;
+    double factor = micros * b->loss_scale / divisor;
+    if (!isfinite(factor) || micros == 0 || fabs(factor - 1) < 1e-9)
+        return;
+    verdict_note(j,
+                 "their gradients are meant to be %.6g times that of the mean "
+                 "loss: %g micro-batches, each loss times %.6g, the sum "
+                 "divided by %g",
+                 factor, micros, b->loss_scale, divisor);
+}
+
 void
 verdict_about(judging_t *j)
 {
@@ -104,4 +122,5 @@ verdict_about(judging_t *j)
     note_number(j, "dropout", j->our_about->dropout, j->their_about->dropout);
     compare_types(j);
     compare_divisors(j);
+    look_at_mean(j);
 }

@@ -94,6 +94,7 @@ for other in '1 --reduce-order rank' '2 --reduce-order ring' \
     compare "$tmp/base" "$tmp/other$i"
     ends_with 0
     says '^verdict: within rounding'
+    ! grep -q '(weak' "$tmp/out" || complain 'something was not run again'
 done
 # The other way round, and as JSON.
 compare "$tmp/other1" "$tmp/base" --json

@@ -5,6 +5,7 @@ suites += \
     %D%/test_parts \
     %D%/test_record \
     %D%/test_replicas \
+    %D%/test_rerun \
     %D%/test_runs \
     %D%/test_trace \
     %D%/test_verdict
@@ -16,3 +17,4 @@ trainer = %D%/trainer.c %D%/trainer.h
 %C%_test_trace_SOURCES = %D%/test_trace.c %D%/hand_trace.c %D%/hand_trace.h
 %C%_test_record_SOURCES = %D%/test_record.c %D%/hand_trace.c %D%/hand_trace.h
 %C%_test_verdict_SOURCES = %D%/test_verdict.c %D%/hand_trace.c %D%/hand_trace.h
+%C%_test_rerun_SOURCES = %D%/test_rerun.c %D%/hand_trace.c %D%/hand_trace.h

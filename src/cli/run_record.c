@@ -214,7 +214,9 @@ cli_run_record(cli_run_t *run)
     record->config = model_config(&run->task);
     describe(run, &record->about);
     record->about.producer = record->producer;
-    record->about.model_config = (const struct fsdp_json *)record->config;
+    record->about.model_config = run->task.source != NULL
+                                     ? run->task.source->about->model_config
+                                     : (const struct fsdp_json *)record->config;
     fsdp_trace_recorder_options_t options = {.dir = o->record,
                                              .model = run->model,
                                              .optimizer = run->optimizer,

@@ -73,6 +73,10 @@ replayed 4 --verify step
 recorded 4 $llama --mesh 2x2 --gradient-sync last-all-reduce
 replayed 4
 continued 2
+# Sizes that no tensor bears out make nothing of that size.
+sed -i 's/"head_dim":6/"head_dim":100000000/' "$tmp/trace/trace.json"
+fsdp 1 train --replay "$tmp/trace"
+refuses 'has not the rows that .* "head_dim" give it'
 
 # Together with a verification of every phase.
 rm -rf "$tmp/trace"

@@ -262,6 +262,22 @@ check_steps(const trace_source_t *s)
     return FSDP_OK;
 }
 
+/* A Llama keeps a table of all positions, which no tensor of the trace bears out:
+ * of as many as the inputs have. */
+static void
+shorten(trace_source_t *s)
+{
+    size_t longest = 1;
+    for (long step = s->first_step; step <= s->last_step; step++)
+        for (int g = 0; g < s->micros; g++) {
+            const fsdp_trace_record_t *x = input_of(s, step, g, input_name(s));
+            if (x != NULL && x->ndim == 2 && x->shape[1] > longest)
+                longest = (size_t)x->shape[1];
+        }
+    if (s->model.llama.max_position_embeddings > longest)
+        s->model.llama.max_position_embeddings = longest;
+}
+
 fsdp_status_t
 trace_source_open(fsdp_trace_t *trace, fsdp_dtype_t dtype, long first_step,
                   long last_step, trace_source_t *s)
@@ -278,7 +294,10 @@ trace_source_open(fsdp_trace_t *trace, fsdp_dtype_t dtype, long first_step,
         status = choose_loss(s);
     if (status == FSDP_OK)
         status = choose_scale(s);
-    return status == FSDP_OK ? check_inputs(s) : status;
+    if (status == FSDP_OK)
+        status = check_inputs(s);
+    shorten(s);
+    return status == FSDP_OK ? trace_source_check_parameters(s) : status;
 }
 
 void

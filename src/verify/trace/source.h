@@ -29,6 +29,9 @@ fsdp_status_t trace_source_open(fsdp_trace_t *trace, fsdp_dtype_t dtype,
                                 trace_source_t *source);
 void trace_source_close(trace_source_t *source);
 
+/** The parameters with which the first step begins are those of the model, by
+ *  name and shape; checked before anything of the model's size is made. */
+fsdp_status_t trace_source_check_parameters(const trace_source_t *source);
 /** This process's part of all parameters and (`optimizer` not NULL) of its states
  *  takes the values with which the first step begins. */
 fsdp_status_t trace_source_load(const trace_source_t *source,

@@ -115,20 +115,74 @@ take(const trace_source_t *s, fsdp_parameter_t *parameter,
     return FSDP_OK;
 }
 
+static const fsdp_trace_record_t *
+find_parameter(const trace_source_t *s, const char *name)
+{
+    return fsdp_trace_find(s->trace, s->first_step - 1, FSDP_TRACE_PARAMETER,
+                           -1, name);
+}
+
+static fsdp_status_t
+lacks(const trace_source_t *s, const char *name)
+{
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "%s lacks parameter/-/%s of step %ld, with which a "
+                      "replay of step %ld begins; %s",
+                      fsdp_trace_path(s->trace), name, s->first_step - 1,
+                      s->first_step, how);
+}
+
 static fsdp_status_t
 load_parameter(const trace_source_t *s, fsdp_parameter_t *parameter)
 {
-    const fsdp_trace_record_t *record = fsdp_trace_find(
-        s->trace, s->first_step - 1, FSDP_TRACE_PARAMETER, -1, parameter->name);
+    const fsdp_trace_record_t *record = find_parameter(s, parameter->name);
     if (record == NULL)
-        return fsdp_error(FSDP_ERR_INPUT,
-                          "%s lacks parameter/-/%s of step %ld, with which a "
-                          "replay of step %ld begins; %s",
-                          fsdp_trace_path(s->trace), parameter->name,
-                          s->first_step - 1, s->first_step, how);
+        return lacks(s, parameter->name);
     if (parameter->managed == NULL)
         fsdp_parameter_data(parameter); /* makes it */
     return take(s, parameter, record, fsdp_parameter_local(parameter).data);
+}
+
+/* The width of a head is what a Llama makes a table of when it is created. */
+static fsdp_status_t
+check_heads(const trace_source_t *s)
+{
+    static const char name[] = "model.layers.0.self_attn.q_proj.weight";
+    const fsdp_llama_config_t *c = &s->model.llama;
+    const fsdp_trace_record_t *record = find_parameter(s, name);
+    if (s->model.kind != TRACE_MODEL_LLAMA)
+        return FSDP_OK;
+    if (record == NULL)
+        return lacks(s, name);
+    if (record->ndim == 2 &&
+        record->shape[0] == (uint64_t)c->num_attention_heads * c->head_dim)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "%s: parameter %s has not the rows that trace.json's "
+                      "\"num_attention_heads\" and \"head_dim\" give it",
+                      fsdp_trace_path(s->trace), name);
+}
+
+fsdp_status_t
+trace_source_check_parameters(const trace_source_t *s)
+{
+    fsdp_status_t status = check_heads(s);
+    if (status != FSDP_OK)
+        return status;
+    fsdp_module_t *model = trace_model_create(&s->model);
+    size_t count = fsdp_module_parameters(model, NULL, 0);
+    fsdp_parameter_t **list = fsdp_alloc(FSDP_MEM_OTHER, count * sizeof *list);
+    fsdp_module_parameters(model, list, count);
+    for (size_t p = 0; p < count && status == FSDP_OK; p++) {
+        const fsdp_trace_record_t *record = find_parameter(s, list[p]->name);
+        status = record == NULL ? lacks(s, list[p]->name)
+                                : check_shape(s, list[p], record);
+    }
+    if (status == FSDP_OK)
+        status = check_superfluous(s, model);
+    fsdp_free(list);
+    fsdp_module_destroy(&model);
+    return status;
 }
 
 /* ---- states ------------------------------------------------------------------- */
@@ -223,7 +277,7 @@ trace_source_load(const trace_source_t *s, fsdp_module_t *model,
     size_t count = fsdp_module_parameters(model, NULL, 0);
     fsdp_parameter_t **list = fsdp_alloc(FSDP_MEM_OTHER, count * sizeof *list);
     fsdp_module_parameters(model, list, count);
-    fsdp_status_t status = check_superfluous(s, model);
+    fsdp_status_t status = FSDP_OK;
     bool some = false;
     for (size_t p = 0; p < count && status == FSDP_OK; p++)
         status = load_parameter(s, list[p]);

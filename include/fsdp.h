@@ -40,6 +40,7 @@
 #include "fsdp/data.h"
 #include "fsdp/grad_scaler.h"
 #include "fsdp/optim.h"
+#include "fsdp/tokenizer.h"
 /* Floor 5, checkpoint */
 #include "fsdp/checkpoint.h"
 #include "fsdp/model_file.h"

@@ -36,6 +36,7 @@ fsdpinclude_HEADERS = \
     %D%/fsdp/tape.h \
     %D%/fsdp/tensor.h \
     %D%/fsdp/tensor_parallel.h \
+    %D%/fsdp/tokenizer.h \
     %D%/fsdp/trace.h \
     %D%/fsdp/verdict.h \
     %D%/fsdp/verify.h \

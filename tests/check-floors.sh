@@ -1,7 +1,7 @@
 #!/bin/sh
 # The floors and rooms of the library.  A file may include headers of its own
-# room and of rooms on lower floors only; MPI, BLIS and Jansson have one room
-# each; a public header says on its first line where it lives ("Floor 1, comm:")
+# room and of rooms on lower floors only; MPI, BLIS, Jansson and PCRE2 have one
+# room each; a public header says on its first line where it lives ("Floor 1, comm:")
 # and compiles alone; no source is left out of the build.  Run by `make check`,
 # or by hand in the top folder; $srcdir is the top folder.
 rooms='base:0 tensor:1 comm:1 nn:2 fsdp:3 optim:4 data:4 checkpoint:5 verify:6
@@ -67,6 +67,7 @@ check_outside 'mpi\.h' 'src/comm/*'
 check_outside '(blis/)?(blis|cblas)\.h' src/tensor/blas.c
 check_outside 'jansson\.h' 'src/base/*'
 check_outside 'xxhash\.h' 'src/base/*'
+check_outside 'pcre2\.h' 'src/data/*'
 
 for file in include/fsdp/*.h; do
     header=${file#include/}

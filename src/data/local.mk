@@ -3,4 +3,11 @@ libfsdp_la_SOURCES += \
     %D%/csv.c \
     %D%/dataset.c %D%/dataset.h \
     %D%/draw.c \
-    %D%/text.c
+    %D%/text.c \
+    %D%/tokenizer.h \
+    %D%/tokenizer_bpe.c \
+    %D%/tokenizer_encode.c \
+    %D%/tokenizer_pattern.c \
+    %D%/tokenizer_read.c \
+    %D%/tokenizer_vocab.c \
+    %D%/utf8.c %D%/utf8.h

@@ -183,8 +183,9 @@ class Table:
               f"{'unchecked':>11}  most of a bound")
         for phase in sorted(self.rows, key=PHASES.index):
             row = self.rows[phase]
-            print(f"{phase:24}{row['tensors']:9}{row['equal']:9}{row['within']:9}"
-                  f"{row['wrong']:7}{row['unchecked']:11}  {row['ratio']:.3g} {row['case']}")
+            print(f"{phase:24}{row['tensors']:9}{row['equal']:9}"
+                  f"{row['within']:9}{row['wrong']:7}{row['unchecked']:11}  "
+                  f"{row['ratio']:.3g} {row['case']}")
 
 
 def unseen(case, verdict):
@@ -194,7 +195,8 @@ def unseen(case, verdict):
         known.add("reduced_grad")  # only the step's is recorded
     for m in verdict["missing"]:
         if m["phase"] not in known:
-            return f"{m['tensors']} of {m['phase']} only in {m['only']}: {m['first']}"
+            return (f"{m['tensors']} of {m['phase']} only in {m['only']}: "
+                    f"{m['first']}")
     for p in verdict["phases"]:
         if p["unchecked"]:
             return f"{p['unchecked']} of {p['phase']} not checked"
@@ -205,9 +207,10 @@ def where(verdict):
     place = verdict.get("first_divergence")
     if not place:
         return json.dumps(verdict)[:300]
-    return (f"step {place['step']}, {place['phase']} of {place['name']}: "
-            f"{place['why']} (theirs {place['theirs']}, expected "
-            f"{place['expected']}, {place['ratio']} times the bound)")
+    causes = "; ".join(d["text"] for d in verdict["diagnosis"]) or place["why"]
+    return (f"step {place['step']}, {place['phase']} of {place['name']}: {causes} "
+            f"(theirs {place['theirs']}, expected {place['expected']}, "
+            f"{place['ratio']} times the bound)")
 
 
 def found(case, verdict):
@@ -215,7 +218,10 @@ def found(case, verdict):
     place = verdict["first_divergence"]
     return (verdict["verdict"] == "wrong" and place["step"] == 1
             and place["phase"] == "reduced_grad"
-            and abs(place["theirs"] / place["expected"] - case.world) < 1e-4)
+            and any(d["cause"] == "constant-factor"
+                    and f"theirs is {case.world} times what" in d["text"]
+                    and "number of ranks" in d["text"]
+                    for d in verdict["diagnosis"]))
 
 
 def check(case, folder, options, table):

@@ -32,6 +32,8 @@ class Case:
     fault      what is wrong with the run: "sum for average"; None: nothing
     average    "token": the mean is over all ranks' and micro-batches' targets
     groups     vectors have no weight decay and half the rate
+    columns    matrices are cut along dimension 1 where that is possible
+    checkpointing   blocks are computed again in the backward
     dtype      of the model and all arithmetic
     first      the first recorded step; the last is `steps`
     resumed    the run up to there is another one, and states are taken over
@@ -54,6 +56,8 @@ class Case:
     ignored: bool = False  # some targets are ignore_index
     average: str = "rank"
     groups: bool = False
+    columns: bool = False
+    checkpointing: bool = False
     fault: str = None
     dtype: str = "float32"
     first: int = 1
@@ -111,6 +115,12 @@ CASES = [
     Case("gpt2-keep", 3, "gpt2", SGD, reshard=False),
     Case("gpt2-free", 3, "gpt2", SGD, reshard=True),
     Case("llama-groups", 4, "llama", SGD, reshard=2),
+    # Cut otherwise; computed twice.
+    Case("gpt2-columns", 4, "gpt2", ADAMW, columns=True, clip=0.5),
+    Case("mlp-columns", 3, "mlp", SGD, columns=True),
+    Case("llama-checkpointing", 3, "llama", SGD, checkpointing=True),
+    Case("gpt2-checkpointing-ddp", 2, "gpt2", SGD, checkpointing=True,
+         wrapper="ddp"),
     # Replicas of shards.
     Case("mlp-2x2", 4, "mlp", MOMENTUM, mesh=(2, 2)),
     Case("gpt2-2x2", 4, "gpt2", ADAMW, mesh=(2, 2), clip=0.5),

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1",
                   TOKENIZERS_PARALLELISM="false")
@@ -44,6 +45,7 @@ if torch.__version__.split("+")[0] != "2.13.0":
     skip(f"PyTorch is {torch.__version__}, the comparison is with 2.13.0")
 
 transformers.logging.set_verbosity_error()
+warnings.simplefilter("ignore", FutureWarning)
 
 from cases import CASES, FAULTY  # noqa: E402
 from train import train  # noqa: E402

@@ -15,7 +15,7 @@ import fsdp_trace  # noqa: E402
 
 IGNORE = -100
 BATCH, CONTEXT = 2, 9
-WIDTHS, ROWS = [13, 11, 7, 5], 6
+WIDTHS, ROWS = [13, 12, 7, 5], 6
 PERCEPTRONS = ("mlp", "sequential")
 
 
@@ -82,6 +82,9 @@ def make_model(case):
     for p in model.parameters():  # biases and norms are no round numbers either
         p.data.add_(0.05 * torch.randn_like(p))
     model.to(getattr(torch, case.dtype))
+    if case.checkpointing:
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     return model, blocks(model)
 
 
@@ -112,16 +115,23 @@ def dtype_of(case, key):
 def shard_fsdp2(case, model, blocks):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Shard
     names = ("replicate", "shard") if case.mesh else ("shard",)
     mesh = init_device_mesh("cpu", case.mesh or (case.world,),
                             mesh_dim_names=names)
+
+    def place(p):
+        even = p.dim() == 2 and p.shape[1] % case.world == 0
+        return Shard(1 if case.columns and even else 0)
+
     for module in (*blocks, model):
         policy = MixedPrecisionPolicy(
             param_dtype=dtype_of(case, "param"),
             reduce_dtype=dtype_of(case, "reduce"),
             output_dtype=dtype_of(case, "output") if module is model else None)
         fully_shard(module, mesh=mesh, mp_policy=policy,
-                    reshard_after_forward=case.reshard)
+                    reshard_after_forward=case.reshard,
+                    shard_placement_fn=place if case.columns else None)
     for module in model.modules():
         if case.force_sum and hasattr(module, "set_force_sum_reduction_for_comms"):
             module.set_force_sum_reduction_for_comms(True)

@@ -328,7 +328,7 @@ cli_replay_open(cli_options_t *o, cli_replay_t **replay)
     if (status == FSDP_OK)
         status = fsdp_trace_open(o->replay, &r->trace);
     if (status == FSDP_OK)
-        status = trace_source_open(r->trace, dtype, 0, 0, &r->source);
+        status = trace_source_open(r->trace, NULL, dtype, 0, 0, &r->source);
     status = fsdp_comm_agree(fsdp_comm_world(), status);
     if (status == FSDP_OK) {
         say_what(o, r->source.about);

@@ -17,6 +17,7 @@ libfsdp_la_SOURCES += \
     %D%/diagnosis/general.c \
     %D%/diagnosis/hypothesis.h \
     %D%/diagnosis/inputs.c \
+    %D%/diagnosis/models.c \
     %D%/diagnosis/norm.c \
     %D%/diagnosis/optimizers.c \
     %D%/diagnosis/parts.c \

@@ -71,6 +71,8 @@ static const struct {
     {"slice-zero", hypothesis_slice_zero},
     {"dropout", hypothesis_dropout},
     {"lower-precision", hypothesis_lower_precision},
+    {"lower-precision", hypothesis_other_policy},
+    {"model-configuration", hypothesis_other_model},
     /* what says least */
     {"initial-values", hypothesis_initial_values},
     {"copies-drift", hypothesis_copies_drift},

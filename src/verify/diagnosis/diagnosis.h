@@ -12,6 +12,7 @@
 #define FSDP_VERIFY_DIAGNOSIS_H
 
 #include "fsdp/verdict.h"
+#include "verify/trace/replay.h"
 
 typedef struct fsdp_symptom {
     /** What was meant (ours), and what they say of themselves. */
@@ -37,6 +38,9 @@ typedef struct fsdp_symptom {
     const double *(*get)(void *context, bool ours, long step,
                          fsdp_trace_phase_t phase, int micro, const char *name,
                          int rank, uint64_t *numel);
+    /** This tensor as their step makes it with another model, in float64, [numel];
+     *  valid until the next call; NULL: it cannot be run.  May be NULL. */
+    const double *(*again)(void *context, const fsdp_replay_change_t *change);
     void *context;
 } fsdp_symptom_t;
 

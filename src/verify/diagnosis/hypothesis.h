@@ -100,6 +100,9 @@ bool hypothesis_clipped_too_early(const symptom_t *s, cause_t *c);
 bool hypothesis_part_shifted(const symptom_t *s, cause_t *c);
 bool hypothesis_pieces_moved(const symptom_t *s, cause_t *c);
 bool hypothesis_of_other_tensor(const symptom_t *s, cause_t *c);
+/* models.c */
+bool hypothesis_other_model(const symptom_t *s, cause_t *c);
+bool hypothesis_other_policy(const symptom_t *s, cause_t *c);
 /* norm.c */
 bool hypothesis_local_norm(const symptom_t *s, cause_t *c);
 bool hypothesis_norm_of_replicas(const symptom_t *s, cause_t *c);

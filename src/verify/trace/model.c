@@ -175,13 +175,15 @@ check_layers(reader_t *r, const fsdp_trace_t *trace, size_t layers)
 }
 
 fsdp_status_t
-trace_model_read(const fsdp_trace_t *trace, fsdp_dtype_t dtype,
-                 trace_model_t *m)
+trace_model_read(const fsdp_trace_t *trace, const fsdp_trace_about_t *meant,
+                 fsdp_dtype_t dtype, trace_model_t *m)
 {
     const fsdp_trace_about_t *about = fsdp_trace_about(trace);
+    if (meant == NULL || meant->model_type == NULL)
+        meant = about;
     reader_t r = {fsdp_trace_path(trace),
-                  (const fsdp_json_t *)about->model_config, FSDP_OK};
-    const char *type = about->model_type;
+                  (const fsdp_json_t *)meant->model_config, FSDP_OK};
+    const char *type = meant->model_type;
     *m = (trace_model_t){0};
     if (type != NULL &&
         (strcmp(type, "gpt2") == 0 || strcmp(type, "llama") == 0)) {

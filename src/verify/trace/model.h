@@ -22,12 +22,14 @@ typedef struct trace_model {
     const char *names[FSDP_MLP_MAX_LAYERS]; /**< the same, for the config    */
 } trace_model_t;
 
-/** Reads trace.json's "model", with names from its "parameters"; sizes that are
+/** Reads trace.json's "model" (`meant`'s, if that is not NULL and names one), with
+ *  names from its "parameters"; sizes that are
  *  larger than the trace's own tensors bear out are refused. To be freed, also
  *  after an error.  (`model` must stay where it is: the mlp's configuration
  *  points into it.) */
-fsdp_status_t trace_model_read(const fsdp_trace_t *trace, fsdp_dtype_t dtype,
-                               trace_model_t *model);
+fsdp_status_t trace_model_read(const fsdp_trace_t *trace,
+                               const fsdp_trace_about_t *meant,
+                               fsdp_dtype_t dtype, trace_model_t *model);
 void trace_model_free(trace_model_t *model);
 /** A new model without values. */
 fsdp_module_t *trace_model_create(const trace_model_t *model);

@@ -45,6 +45,29 @@ perturb_parameters(const replayer_t *r, fsdp_module_t *model)
     fsdp_free(list);
 }
 
+/* Position t takes the row of another one; the last rows have none. */
+static void
+shift_positions(const replayer_t *r, fsdp_module_t *model)
+{
+    const fsdp_replay_change_t *change = r->options->change;
+    size_t shift = change != NULL ? change->first_position : 0;
+    size_t count = fsdp_module_parameters(model, NULL, 0);
+    fsdp_parameter_t **list =
+        fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
+    fsdp_module_parameters(model, list, count);
+    for (size_t p = 0; p < count && shift > 0; p++) {
+        size_t rows = list[p]->shape[0];
+        if (strcmp(list[p]->name, "transformer.wpe.weight") != 0 ||
+            shift >= rows)
+            continue;
+        size_t row = fsdp_parameter_numel(list[p]) / rows *
+                     fsdp_dtype_size(list[p]->dtype);
+        char *data = list[p]->data;
+        memmove(data, data + shift * row, (rows - shift) * row);
+    }
+    fsdp_free(list);
+}
+
 static fsdp_module_t *
 build(void *context)
 {
@@ -53,6 +76,8 @@ build(void *context)
     r->status = parallelize(r, model);
     if (r->status == FSDP_OK)
         r->status = trace_source_load(&r->source, model, NULL);
+    if (r->status == FSDP_OK)
+        shift_positions(r, model);
     if (r->status == FSDP_OK)
         perturb_parameters(r, model);
     return model;
@@ -73,7 +98,7 @@ targets_of(const replayer_t *r, long step, int micro)
 static double
 weight_of(const replayer_t *r, long step, int micro)
 {
-    const char *average = r->source.about->average;
+    const char *average = r->source.meant->average;
     double all = 0, micros = r->source.micros;
     if (average == NULL || strcmp(average, "token") != 0)
         return r->source.scale;
@@ -514,14 +539,28 @@ end(replayer_t *r)
         fsdp_module_destroy(&r->shapes);
 }
 
+static void
+change_model(const fsdp_replay_change_t *change, trace_model_t *model)
+{
+    if (change->norm_eps > 0)
+        model->gpt2.layer_norm_epsilon = model->llama.rms_norm_eps =
+            change->norm_eps;
+    if (change->rope_theta > 0)
+        model->llama.rope_theta = change->rope_theta;
+    if (change->activation != NULL)
+        model->mlp.activation = *change->activation;
+}
+
 fsdp_status_t
 fsdp_trace_replay(fsdp_trace_t *trace, const fsdp_replay_options_t *options)
 {
     replayer_t r = {.options = options};
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     fsdp_status_t status =
-        trace_source_open(trace, options->dtype, options->first_step,
-                          options->last_step, &r.source);
+        trace_source_open(trace, options->meant, options->dtype,
+                          options->first_step, options->last_step, &r.source);
+    if (status == FSDP_OK && options->change != NULL)
+        change_model(options->change, &r.source.model);
     if (status == FSDP_OK)
         status = choose_options(&r);
     if (status == FSDP_OK)

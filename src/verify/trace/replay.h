@@ -9,7 +9,15 @@
 #ifndef FSDP_VERIFY_TRACE_REPLAY_H
 #define FSDP_VERIFY_TRACE_REPLAY_H
 
+#include "fsdp/mlp.h"
 #include "fsdp/trace.h"
+
+/** Another model than the trace's; 0 and NULL: as it is. */
+typedef struct fsdp_replay_change {
+    double norm_eps, rope_theta;
+    size_t first_position; /**< of GPT-2's rows of position embeddings       */
+    const fsdp_mlp_activation_t *activation; /**< borrowed; of an mlp        */
+} fsdp_replay_change_t;
 
 /** Something that the replay met; valid during the call. */
 typedef struct fsdp_replay_value {
@@ -40,6 +48,10 @@ typedef struct fsdp_replay_options {
      *  2^-53 float64), also when `dtype` makes it float64.  0: none. */
     double perturbation;
     uint64_t seed;
+    /** Which model was meant, and of what its loss is the mean, if it is not that
+     *  which the trace says of itself; NULL: it is. */
+    const fsdp_trace_about_t *meant;
+    const fsdp_replay_change_t *change; /**< NULL: none */
     void *context;
     /** NULL: nothing is shown.  In the order in which things happen, all
      *  micro-batches of one j before their reduction. */

@@ -215,7 +215,7 @@ find_steps(trace_source_t *s, long first, long last)
 static fsdp_status_t
 choose_loss(trace_source_t *s)
 {
-    const char *loss = s->about->loss;
+    const char *loss = s->meant->loss != NULL ? s->meant->loss : s->about->loss;
     const fsdp_trace_record_t *y = input_of(s, s->first_step, 0, "targets");
     bool text = s->model.kind != TRACE_MODEL_MLP;
     s->mse = !text && y != NULL && fsdp_dtype_is_floating(y->dtype);
@@ -279,12 +279,15 @@ shorten(trace_source_t *s)
 }
 
 fsdp_status_t
-trace_source_open(fsdp_trace_t *trace, fsdp_dtype_t dtype, long first_step,
-                  long last_step, trace_source_t *s)
+trace_source_open(fsdp_trace_t *trace, const fsdp_trace_about_t *meant,
+                  fsdp_dtype_t dtype, long first_step, long last_step,
+                  trace_source_t *s)
 {
     *s = (trace_source_t){.trace = trace, .about = fsdp_trace_about(trace)};
+    s->meant = meant != NULL ? meant : s->about;
     choose_type(s, dtype);
-    fsdp_status_t status = trace_model_read(trace, s->dtype, &s->model);
+    fsdp_status_t status =
+        trace_model_read(trace, s->meant, s->dtype, &s->model);
     if (status != FSDP_OK)
         return status;
     count_micros(s);

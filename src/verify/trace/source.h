@@ -11,6 +11,7 @@
 typedef struct trace_source {
     fsdp_trace_t *trace; /**< borrowed                                       */
     const fsdp_trace_about_t *about;
+    const fsdp_trace_about_t *meant; /**< whose model and mean it is        */
     trace_model_t model;
     fsdp_dtype_t dtype;         /**< of parameters here                      */
     long first_step, last_step; /**< whose inputs are there                  */
@@ -20,13 +21,15 @@ typedef struct trace_source {
     double scale; /**< the backward begins with this times the loss          */
 } trace_source_t;
 
-/** `dtype` FSDP_DTYPE_NONE: that of the trace.  Steps 0: the first and the last of
+/** `meant` (NULL: the trace itself) says which model it is to be, and of what its
+ *  loss is the mean.  `dtype` FSDP_DTYPE_NONE: that of the trace.  Steps 0: the first and the last of
  *  which there are inputs.  FSDP_ERR_INPUT with what is missing and how to record
  *  it.  Reads all inputs once, to check them.  To be closed, also after an
  *  error; must stay where it is. */
-fsdp_status_t trace_source_open(fsdp_trace_t *trace, fsdp_dtype_t dtype,
-                                long first_step, long last_step,
-                                trace_source_t *source);
+fsdp_status_t trace_source_open(fsdp_trace_t *trace,
+                                const fsdp_trace_about_t *meant,
+                                fsdp_dtype_t dtype, long first_step,
+                                long last_step, trace_source_t *source);
 void trace_source_close(trace_source_t *source);
 
 /** The parameters with which the first step begins are those of the model, by

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "verify/trace/model.h"
 #include "verify/verdict/internal.h"
 
 static void
@@ -79,6 +80,50 @@ compare_types(judging_t *j)
               b->precision.output_dtype);
 }
 
+static void
+note_text(judging_t *j, const char *what, const char *ours, const char *theirs)
+{
+    if (ours != NULL && theirs != NULL && strcmp(ours, theirs) != 0)
+        verdict_note(j, "%s: theirs %s, ours %s; ours is taken as meant", what,
+                     theirs, ours);
+}
+
+/* What the two configurations have in common; sizes show in the tensors. */
+static void
+compare_same_models(judging_t *j, const trace_model_t *a,
+                    const trace_model_t *b)
+{
+    static const char *const activation[] = {"relu", "gelu", "gelu_tanh"};
+    if (a->kind == TRACE_MODEL_GPT2) {
+        note_number(j, "layer_norm_epsilon", a->gpt2.layer_norm_epsilon,
+                    b->gpt2.layer_norm_epsilon);
+    } else if (a->kind == TRACE_MODEL_LLAMA) {
+        note_number(j, "rms_norm_eps", a->llama.rms_norm_eps,
+                    b->llama.rms_norm_eps);
+        note_number(j, "rope_theta", a->llama.rope_theta, b->llama.rope_theta);
+    } else {
+        note_text(j, "activation", activation[a->mlp.activation],
+                  activation[b->mlp.activation]);
+    }
+}
+
+/* A model that cannot be run here is told elsewhere. */
+static void
+compare_models(judging_t *j)
+{
+    trace_model_t a = {0}, b = {0};
+    note_text(j, "model", j->our_about->model_type, j->their_about->model_type);
+    bool both = trace_model_read(j->ours, NULL, FSDP_FP32, &a) == FSDP_OK &&
+                trace_model_read(j->theirs, NULL, FSDP_FP32, &b) == FSDP_OK;
+    if (both && a.kind == b.kind)
+        compare_same_models(j, &a, &b);
+    trace_model_free(&a);
+    trace_model_free(&b);
+    note_text(j, "loss", j->our_about->loss, j->their_about->loss);
+    note_text(j, "mean of the loss over", j->our_about->average,
+              j->their_about->average);
+}
+
 /* A divisor that does not make the mean that ours makes. */
 static void
 compare_divisors(judging_t *j)
@@ -115,10 +160,14 @@ look_at_mean(judging_t *j)
 void
 verdict_about(judging_t *j)
 {
+    compare_models(j);
     compare_optimizers(j);
     compare_rates(j);
     note_number(j, "gradient clipping", j->our_about->grad_clip,
                 j->their_about->grad_clip);
+    if (j->our_about->grad_clip > 0 && j->their_about->grad_clip > 0)
+        note_number(j, "type of the norm", j->our_about->norm_type,
+                    j->their_about->norm_type);
     note_number(j, "dropout", j->our_about->dropout, j->their_about->dropout);
     compare_types(j);
     compare_divisors(j);

@@ -41,6 +41,14 @@ has_all_gradients(const judging_t *j, long step)
     return about->num_parameters > 0;
 }
 
+/* Which norm is meant: that by which ours clips, if it does. */
+static double
+norm_type(const judging_t *j)
+{
+    bool ours = j->our_about->grad_clip > 0;
+    return ours ? j->our_about->norm_type : j->their_about->norm_type;
+}
+
 static double
 norm_of_array(const double *x, uint64_t numel, double type)
 {
@@ -61,7 +69,7 @@ norm_of_array(const double *x, uint64_t numel, double type)
 static bool
 take_gradients(judging_t *j, long step, gradients_t *all)
 {
-    double type = j->their_about->norm_type, total = 0;
+    double type = norm_type(j), total = 0;
     *all = (gradients_t){.dtype = FSDP_FP64};
     if ((type != 1 && type != 2 && !isinf(type)) || !has_all_gradients(j, step))
         return false;
@@ -94,7 +102,7 @@ error_of_norm(const judging_t *j, const gradients_t *all)
 {
     double wide =
         value_roundoff(all->dtype == FSDP_FP64 ? FSDP_FP64 : FSDP_FP32);
-    if (isinf(j->their_about->norm_type))
+    if (isinf(norm_type(j)))
         return 0;
     double sums = verdict_gamma_random(all->numel + 1, wide, 1);
     double rest = 6 + all->count + j->their_about->world_size;
@@ -111,7 +119,7 @@ verdict_expect_norm(judging_t *j, const record_t *record, expected_t *expected)
     expected_make(expected, record, "the norm of their own gradients");
     expected->value[0] = all.norm;
     expected->bound[0] = error_of_norm(j, &all) * all.norm +
-                         (isinf(j->their_about->norm_type) ? 0 : 0x1p-149);
+                         (isinf(norm_type(j)) ? 0 : 0x1p-149);
     return true;
 }
 

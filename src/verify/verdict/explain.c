@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "verify/value.h"
 #include "verify/verdict/internal.h"
 
 /** A tensor that was asked for. */
@@ -16,6 +17,9 @@ typedef struct fetched {
 typedef struct explaining {
     judging_t *j;
     fetched_t *list;
+    const record_t *record; /**< what is to be explained                     */
+    double *again;          /**< [numel] of it, by another model; owned       */
+    bool shown;
 } explaining_t;
 
 /* As one rank has it: NaN where it has nothing. */
@@ -62,8 +66,44 @@ get(void *context, bool ours, long step, fsdp_trace_phase_t phase, int micro,
 }
 
 static void
+take_again(void *context, const fsdp_replay_value_t *value)
+{
+    explaining_t *e = context;
+    const record_t *r = e->record;
+    if (value->step != r->step || value->phase != r->phase ||
+        value->micro != r->micro || value->numel != r->numel ||
+        strcmp(value->name, r->name) != 0)
+        return;
+    for (uint64_t i = 0; i < r->numel; i++)
+        e->again[i] = value_get(value->dtype, value->data, i);
+    e->shown = true;
+}
+
+/* fsdp_symptom_t.again */
+static const double *
+again(void *context, const fsdp_replay_change_t *change)
+{
+    explaining_t *e = context;
+    fsdp_replay_options_t options = {.dtype = FSDP_FP64,
+                                     .first_step = e->record->step,
+                                     .last_step = e->record->step,
+                                     .meant = e->j->our_about,
+                                     .change = change,
+                                     .context = e,
+                                     .show = take_again};
+    if (e->again == NULL)
+        e->again =
+            fsdp_alloc(FSDP_MEM_OTHER, e->record->numel * sizeof *e->again);
+    e->shown = false;
+    return fsdp_trace_replay(e->j->theirs, &options) == FSDP_OK && e->shown
+               ? e->again
+               : NULL;
+}
+
+static void
 forget(explaining_t *e)
 {
+    fsdp_free(e->again);
     while (e->list != NULL) {
         fetched_t *f = e->list;
         e->list = f->next;
@@ -102,6 +142,7 @@ diagnose(judging_t *j, const fsdp_verdict_tensor_t *tensor, explaining_t *e,
                         .bound = expected->bound,
                         .owner = owner,
                         .get = get,
+                        .again = again,
                         .context = e};
     memcpy(s.shape, r->shape, sizeof s.shape);
     double *copy[2] = {NULL, NULL};
@@ -125,7 +166,7 @@ void
 verdict_explain(judging_t *j)
 {
     const fsdp_verdict_tensor_t *tensor = j->verdict.first_wrong;
-    explaining_t e = {.j = j};
+    explaining_t e = {.j = j, .record = tensor != NULL ? tensor->theirs : NULL};
     expected_t nothing = {0};
     if (tensor == NULL || tensor->theirs->numel == 0)
         return;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "verify/value.h"
 #include "verify/verdict/internal.h"
 
 /* ---- what is found ----------------------------------------------------------- */
@@ -51,6 +52,17 @@ type_matters(const judging_t *j, const record_t *record)
     }
 }
 
+/* Under another policy: what units compute with is in a type coarser than was
+ * meant.  What follows from that has other types, too, and is not told again. */
+static bool
+is_coarser(const fsdp_verdict_tensor_t *tensor)
+{
+    fsdp_dtype_t ours = tensor->ours->dtype, theirs = tensor->theirs->dtype;
+    return tensor->theirs->phase == FSDP_TRACE_GATHERED_PARAMETER &&
+           value_is_floating(ours) && value_is_floating(theirs) &&
+           value_roundoff(theirs) > value_roundoff(ours);
+}
+
 /* The same kind of run, and other types. */
 static bool
 types_differ(const judging_t *j, const fsdp_verdict_tensor_t *tensor)
@@ -64,7 +76,7 @@ types_differ(const judging_t *j, const fsdp_verdict_tensor_t *tensor)
     if (a->has_precision && b->has_precision &&
         (a->precision.param_dtype != b->precision.param_dtype ||
          a->precision.output_dtype != b->precision.output_dtype))
-        return false;
+        return is_coarser(tensor);
     return type_matters(j, tensor->theirs);
 }
 

@@ -197,6 +197,7 @@ spread_run(spread_t *spread, long first, long last)
     fsdp_replay_options_t options = {.dtype = FSDP_FP64,
                                      .first_step = first,
                                      .last_step = last,
+                                     .meant = j->our_about,
                                      .context = spread,
                                      .show = show};
     qsort(spread->tensor, spread->count, sizeof *spread->tensor, by_record);

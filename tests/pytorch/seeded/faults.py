@@ -278,6 +278,11 @@ def mean_of_ranks_means(script):
     script.weight = lambda step, j, y: 1
 
 
+def mean_of_ranks_means_unawares(script):
+    script.weight = lambda step, j, y: 1
+    script.average = "rank"
+
+
 def ignored_targets_counted(script):
     """A sum over the targets that count, divided by all."""
     def loss_of(logits, y):
@@ -391,6 +396,38 @@ def clip_coefficient_upside_down(script):
 
 
 # ---- optimizer ---------------------------------------------------------------------------
+
+
+def infinity_norm(script):
+    script.s = dataclasses.replace(script.s, norm_type=float("inf"))
+
+
+def clipped_to_more(script):
+    script.s = dataclasses.replace(script.s, clip=2 * script.s.clip)
+
+
+def divide_factor_one(script):
+    def then(model):
+        for m in [*script.units(model), model]:
+            m.set_force_sum_reduction_for_comms(True)
+            m.set_gradient_divide_factor(1.0)
+    after_wrap(script, then)
+
+
+def computed_in_bf16(script):
+    script.s = dataclasses.replace(script.s, param_dtype=torch.bfloat16)
+
+
+def adam_for_adamw(script):
+    script.make_optimizer = lambda parameters: torch.optim.Adam(parameters, lr=script.s.lrs[0], **dict(script.s.options))
+
+
+def dropout_left_on(script):
+    def then(model):
+        for m in model.modules():
+            if isinstance(m, nn.Dropout):
+                m.p = 0.1
+    after_wrap(script, then)
 
 
 def betas_swapped(script):
@@ -583,6 +620,30 @@ def other_layer_norm_eps(script):
     loaded(script, lambda model: [setattr(m, "eps", 1e-6) for m in model.modules() if isinstance(m, nn.LayerNorm)])
 
 
+def configured(script, **fields):
+    """A setting of the model's own configuration, which the trace then names, too."""
+    config = script.config
+
+    def changed():
+        c = config()
+        for key, value in fields.items():
+            setattr(c, key, value)
+        return c
+    script.config = changed
+
+
+def configured_layer_norm_eps(script):
+    configured(script, layer_norm_epsilon=1e-6)
+
+
+def configured_rms_norm_eps(script):
+    configured(script, rms_norm_eps=1e-5)
+
+
+def configured_activation(script):
+    script.s = dataclasses.replace(script.s, activation="gelu")
+
+
 def other_rope_base(script):
     def change(model):
         rotary = model.model.rotary_emb
@@ -697,6 +758,9 @@ CASES = [
     Case("mean-of-ranks-means", mean_of_ranks_means, change(GPT2, ignored=True, average="token"),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
          ("constant-factor", "token-mean"), "torchtune#2172"),
+    Case("mean-of-ranks-means-unawares", mean_of_ranks_means_unawares, change(GPT2, ignored=True, average="token"),
+         ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
+         ("constant-factor", "token-mean"), "torchtune#2172"),
     Case("ignored-targets-counted", ignored_targets_counted, change(GPT2, ignored=True),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*"), (1, "loss", "loss")),
          ("constant-factor", "token-mean"), "miles#3231"),
@@ -708,7 +772,11 @@ CASES = [
          (1, "grad", r"layers\.0\.weight"), ("clipped-too-early",), "", ()),
     Case("micro-batch-left-out", micro_batch_left_out, change(MLP2, micro=2), (1, "grad", r"layers\.0\.weight"),
          ("micro-batch-missing", "rank-missing"), "DeepSpeed#966", ()),
+    Case("divide-factor-one", divide_factor_one, MLP3, (1, "reduced_grad", LAST), ("constant-factor",), "semantics 2"),
+    Case("computed-in-bf16", computed_in_bf16, MLP2, ((1, "unit_input", r"\(root\)"), (1, "gathered_parameter", r"layers\.0\.(weight|bias)")), ("lower-precision",), "PR pytorch#160279"),
     # norm and clipping
+    Case("infinity-norm-for-2-norm", infinity_norm, change(MLP2, clip=0.2), (1, "norm", "norm"), ("norm-of-another-kind",), ""),
+    Case("clipped-to-more", clipped_to_more, change(MLP2, clip=0.1), (1, "clipped_grad", r"layers\.0\.weight"), ("constant-factor",), ""),
     Case("local-norm", local_norm, change(MLP2, clip=0.2), (1, "norm", "norm"), ("local-norm",), "pytorch#170862", ()),
     Case("local-norm-of-fsdp1", local_norm_of_fsdp1, change(MLP3, wrapper="fsdp1", clip=0.2), (1, "norm", "norm"), ("local-norm",),
          "pytorch#88621", ()),
@@ -729,6 +797,8 @@ CASES = [
     Case("no-bias-correction", own_adamw("no bias correction"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"),
          ("bias-correction-missing",), "", ()),
     Case("decay-coupled", own_adamw("coupled"), change(MLP2, **ADAM), (1, r"parameter|state\.exp_avg", r"layers\.0\.weight"), ("weight-decay-coupled",), "", ()),
+    Case("adam-for-adamw", adam_for_adamw, change(MLP2, **ADAM), (1, r"parameter|state\.exp_avg", r"layers\.0\.weight"),
+         ("weight-decay-coupled",), "", ("--optimizer", "adamw", "--weight-decay", "0.1", "--beta2", "0.95")),
     Case("decay-forgotten", own_adamw("decay after"), change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.weight"), ("weight-decay-missing",), "", ()),
     Case("decay-not-on-biases", decay_not_on_biases, change(MLP2, **ADAM), (1, "parameter", r"layers\.0\.bias"), ("weight-decay-missing",), "", ()),
     Case("betas-swapped", betas_swapped, change(MLP2, **ADAM), (1, r"parameter|state\.exp_avg(_sq)?", r"layers\.0\.weight"),
@@ -762,12 +832,17 @@ CASES = [
     Case("tail-not-loaded", tail_not_loaded, MLP3, (0, "parameter", r"layers\.1\.weight"), ("slice-zero",), "torchtitan#1136"),
     # the model
     Case("dropout-on-one-rank", dropout_on_one_rank, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("dropout",), "", ()),
+    Case("dropout-left-on", dropout_left_on, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("dropout",), "", ("--dropout", "0")),
     Case("causal-mask-off", causal_mask_off, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("attention-mask",), "", ()),
-    Case("other-gelu", other_gelu, change(MLP2, activation="gelu_tanh"), (1, "unit_input", r"layers\.1"), ("activation",), "", ()),
-    Case("other-gelu-of-gpt2", other_gelu_of_gpt2, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("activation",), "", ()),
-    Case("other-layer-norm-eps", other_layer_norm_eps, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("norm-eps",), "", ()),
-    Case("other-rope-base", other_rope_base, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("rope",), "", ()),
-    Case("positions-off-by-one", positions_off_by_one, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("positions",), "", ()),
+    Case("other-gelu", other_gelu, change(MLP2, activation="gelu_tanh"), (1, "unit_input", r"layers\.1"), ("model-configuration",), "", ()),
+    Case("other-gelu-of-gpt2", other_gelu_of_gpt2, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("model-configuration",), "", ()),
+    Case("other-layer-norm-eps", other_layer_norm_eps, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("model-configuration",), "", ()),
+    Case("configured-layer-norm-eps", configured_layer_norm_eps, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("model-configuration",)),
+    Case("configured-rms-norm-eps", configured_rms_norm_eps, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",)),
+    Case("configured-activation", configured_activation, change(MLP2, activation="gelu_tanh"), (1, "unit_input", r"layers\.1"),
+         ("model-configuration",)),
+    Case("other-rope-base", other_rope_base, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",), "", ()),
+    Case("positions-off-by-one", positions_off_by_one, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("model-configuration",), "", ()),
     Case("recomputed-in-bf16", recomputed_in_bf16, GPT2, (1, "unreduced_grad", r"transformer\.h\.1\..*"), ("lower-precision",), "", ()),
 ]
 

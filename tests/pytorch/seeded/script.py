@@ -78,7 +78,7 @@ class Script:
         self.s, self.directory = setup, directory
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.seed = 7
-        self.sync_now = True
+        self.average = setup.average  # what it tells the recorder
 
     # -- model --
 
@@ -250,7 +250,7 @@ class Script:
     def record(self):
         """The three added lines, as it were."""
         mlp = {"widths": list(MLP.WIDTHS), "activation": self.s.activation} if self.s.model == "mlp" else None
-        self.rec = fsdp_trace.record(self.model, self.optimizer, self.directory, mlp=mlp, average=self.s.average,
+        self.rec = fsdp_trace.record(self.model, self.optimizer, self.directory, mlp=mlp, average=self.average,
                                      gradient_sync=self.s.sync)
 
     def run(self):

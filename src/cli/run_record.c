@@ -54,6 +54,9 @@ cli_run_check_record(const cli_options_t *o)
                           "--record-steps %s: give a number of steps, or the "
                           "first and the last, 3-5 for instance",
                           o->record_steps);
+    if (o->steps == 0 && !o->resume && o->replay == NULL)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--record and --steps 0: there is no step to record");
     if (o->record_steps != NULL && first > o->steps)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--record-steps %s begins after --steps %ld",

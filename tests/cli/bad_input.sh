@@ -38,7 +38,7 @@ bad 'more|unexpected' $gpt2 $text $batch more
 bad '--steps|value' $gpt2 $text --steps
 bad '--steps' $gpt2 $text --steps=
 for value in 3x 1e99 -1 '' ' 3' 99999999999999999999 0x10 3.0; do
-    bad "--steps|1 to " $gpt2 $text --steps "$value"
+    bad "--steps|0 to " $gpt2 $text --steps "$value"
 done
 for value in x nan inf -0.5 1e999 '' '1,5' '0x1p3'; do
     bad "--lr|0 to " $mlp $csv --lr "$value"

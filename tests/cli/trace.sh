@@ -112,6 +112,8 @@ for steps in 0 3-2 1-; do
 done
 fsdp 1 train $mlp --steps 4 --record "$tmp/other" --record-steps 5-6
 refuses 'begins after --steps 4'
+fsdp 1 train $mlp --steps 0 --record "$tmp/other"
+refuses 'there is no step to record'
 fsdp 1 train $mlp --record "$tmp/none/there"
 refuses 'cannot be made'
 fsdp 1 train $mlp --record "$tmp/other" --grad-scaler

@@ -34,6 +34,12 @@ fsdp_status_t fsdp_tokenizer_encode(const fsdp_tokenizer_t *tokenizer,
                                     bool special, int32_t **tokens,
                                     size_t *count, size_t *replaced);
 
+/** The same of a file (without special tokens); *bytes is its size. */
+fsdp_status_t fsdp_tokenizer_encode_file(const fsdp_tokenizer_t *tokenizer,
+                                         const char *path, int32_t **tokens,
+                                         size_t *count, size_t *bytes,
+                                         size_t *replaced);
+
 /** The bytes of a token, which end with the tokenizer; NULL if there is none of
  *  that number.  A text's are those of its tokens, one after another. */
 const char *fsdp_tokenizer_bytes(const fsdp_tokenizer_t *tokenizer,

@@ -147,7 +147,9 @@ write_text(const char *folder, const char *name, const char *text,
 static fsdp_status_t
 copy_text(const char *from, const char *folder, const char *name)
 {
-    char *path = fsdp_weights_path(from, name), *text = NULL;
+    char *path = fsdp_weights_is_folder(from) ? fsdp_weights_path(from, name)
+                                              : fsdp_strdup(from);
+    char *text = NULL;
     size_t length;
     fsdp_status_t status = FSDP_OK;
     if (access(path, F_OK) == 0)
@@ -177,13 +179,15 @@ static fsdp_status_t
 write_texts(const char *folder, const fsdp_hf_saving_t *s)
 {
     static const char *const copied[] = {
-        "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json"};
+        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "generation_config.json"};
     fsdp_status_t status = FSDP_OK;
-    for (size_t i = 0; s->from != NULL && i < sizeof copied / sizeof *copied &&
-                       status == FSDP_OK;
-         i++)
-        status = copy_text(s->from, folder, copied[i]);
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
+        bool other = i == 0 && s->tokenizer != NULL;
+        if ((other || s->from != NULL) && status == FSDP_OK)
+            status =
+                copy_text(other ? s->tokenizer : s->from, folder, copied[i]);
+    }
     if (status != FSDP_OK)
         return status;
     return s->from != NULL && s->dtype == FSDP_DTYPE_NONE

@@ -20,6 +20,8 @@ typedef struct fsdp_hf_saving {
     const fsdp_hf_config_t *config;
     const char *from; /**< the folder that the model came from, or NULL: its
                        *   config.json and tokenizer are copied              */
+    const char *tokenizer; /**< a file, copied as tokenizer.json; NULL: that
+                            *   of `from`                                    */
     const fsdp_weights_t *like; /**< parameters get the types that they have
                                  *   there; NULL: their own                  */
     fsdp_dtype_t dtype;      /**< if not FSDP_DTYPE_NONE: this for all       */

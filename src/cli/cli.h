@@ -21,6 +21,8 @@ typedef struct cli_options {
     int dtype; /**< 0 float32, 1 float64 */
     /* data */
     const char *data;
+    int data_format;
+    const char *labels, *tokenizer;
     long label_column;
     long batch_size, micro_batch_size;
     long eval_every, eval_batches;
@@ -67,6 +69,9 @@ typedef struct cli_options {
     long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
     bool resume;
     const char *record, *record_steps, *replay;
+    /* tokenize */
+    const char *out;
+    int out_format; /**< 0 llmc, 1 nanogpt */
     /* generate */
     const char *model_file, *prompt;
     long tokens;
@@ -101,7 +106,8 @@ typedef enum cli_command {
     CLI_DOCTOR = 4,
     CLI_PLAN = 8,
     CLI_INSPECT = 16,
-    CLI_COMPARE = 32
+    CLI_COMPARE = 32,
+    CLI_TOKENIZE = 64
 } cli_command_t;
 
 /** Reads the arguments after the command.  Messages are kept for
@@ -122,6 +128,7 @@ fsdp_status_t cli_doctor(const cli_options_t *options);
 fsdp_status_t cli_plan(const cli_options_t *options);
 fsdp_status_t cli_inspect(const cli_options_t *options);
 fsdp_status_t cli_compare(const cli_options_t *options);
+fsdp_status_t cli_tokenize(const cli_options_t *options);
 
 /** Is this the rank that speaks? */
 bool cli_speaks(void);

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/hf_folder.h"
 #include "cli/llama.h"
 #include "cli/metadata.h"
+#include "cli/task.h"
 
 /* ---- the model of a file ------------------------------------------------ */
 
@@ -70,15 +72,16 @@ read_gpt2(const fsdp_safetensors_t *file, const char *path,
     return status;
 }
 
-/* A model of text. */
+/* A model of text; tokenizer NULL: tokens are bytes. */
 typedef struct language {
     bool is_llama;
+    fsdp_tokenizer_t *tokenizer;
     fsdp_gpt2_config_t gpt2;
     fsdp_llama_config_t llama;
 } language_t;
 
 static fsdp_status_t
-read_language(const char *path, language_t *language)
+read_file(const char *path, language_t *language)
 {
     fsdp_safetensors_t *file;
     fsdp_status_t status = fsdp_safetensors_open(path, &file);
@@ -90,6 +93,61 @@ read_language(const char *path, language_t *language)
                                 : read_gpt2(file, path, &language->gpt2);
     fsdp_safetensors_close(&file);
     return status;
+}
+
+static fsdp_status_t
+read_folder(const char *path, language_t *language)
+{
+    fsdp_hf_config_t config;
+    fsdp_weights_t *weights = NULL;
+    fsdp_status_t status = fsdp_hf_folder_read_config(path, &config);
+    if (status == FSDP_OK)
+        status = fsdp_weights_open(path, &weights);
+    if (status == FSDP_OK)
+        status = fsdp_hf_folder_check_sizes(path, weights, &config);
+    fsdp_weights_close(&weights);
+    language->is_llama = config.model == FSDP_HF_LLAMA;
+    language->gpt2 = config.gpt2;
+    language->llama = config.llama;
+    if (config.stored == FSDP_FP64)
+        language->gpt2.dtype = language->llama.dtype = FSDP_FP64;
+    return status;
+}
+
+static size_t
+vocab_of(const language_t *language)
+{
+    return language->is_llama ? language->llama.vocab_size
+                              : language->gpt2.vocab_size;
+}
+
+/* How many tokens there are, and the model knows all of them. */
+static size_t
+tokens_of(const language_t *language)
+{
+    return language->tokenizer != NULL
+               ? fsdp_tokenizer_size(language->tokenizer)
+               : 256;
+}
+
+static fsdp_status_t
+read_language(const cli_options_t *o, language_t *language)
+{
+    char *path = cli_tokenizer_path(o);
+    fsdp_status_t status = fsdp_weights_is_folder(o->model_file)
+                               ? read_folder(o->model_file, language)
+                               : read_file(o->model_file, language);
+    if (status == FSDP_OK && path != NULL)
+        status = fsdp_tokenizer_open(path, &language->tokenizer);
+    fsdp_free(path);
+    if (status != FSDP_OK || tokens_of(language) <= vocab_of(language))
+        return status;
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "--model %s has a vocabulary of %zu, %s; give the "
+                      "--tokenizer that it was trained with",
+                      o->model_file, vocab_of(language),
+                      path != NULL ? "the tokenizer more"
+                                   : "fewer than there are bytes");
 }
 
 static fsdp_module_t *
@@ -142,7 +200,7 @@ sample(double *logit, int n, double temperature, uint64_t seed, long number)
 /* Logits of what follows the last `count` tokens. */
 static void
 run_model(fsdp_module_t *model, const int32_t *tokens, size_t count,
-          double *logit)
+          size_t choices, double *logit)
 {
     fsdp_tape_options_t options = fsdp_tape_options_default();
     options.grad_enabled = options.training = false;
@@ -151,8 +209,8 @@ run_model(fsdp_module_t *model, const int32_t *tokens, size_t count,
         fsdp_tape_new_tensor(tape, FSDP_INT32, 2, (size_t[]){1, count});
     memcpy(x->data, tokens, count * sizeof *tokens);
     fsdp_tensor_t *y = fsdp_module_call1(model, tape, x);
-    for (int i = 0; i < 256; i++)
-        logit[i] = fsdp_tensor_get(y, (size_t)i);
+    for (size_t i = 0; i < choices; i++)
+        logit[i] = fsdp_tensor_get(y, i);
     fsdp_tape_destroy(&tape);
 }
 
@@ -165,45 +223,87 @@ say(const char *text, size_t length)
     fflush(stdout);
 }
 
-/* The text grows; the model sees the last `positions` bytes of it. */
 static void
-write_text(fsdp_module_t *model, size_t positions, const cli_options_t *o,
-           const char *prompt)
+say_token(const language_t *language, int32_t token)
 {
+    size_t length;
+    if (language->tokenizer == NULL) {
+        say((char[]){(char)token}, 1);
+        return;
+    }
+    const char *bytes =
+        fsdp_tokenizer_bytes(language->tokenizer, token, &length);
+    say(bytes != NULL ? bytes : "", length);
+}
+
+/* The tokens of the prompt, with room for those that follow.  A newline is the
+ * plainest beginning. */
+static fsdp_status_t
+begin_text(const language_t *language, const cli_options_t *o, int32_t **token,
+           size_t *count)
+{
+    const char *prompt = o->prompt[0] != '\0' ? o->prompt : "\n";
     size_t length = strlen(prompt);
-    size_t most = length + (size_t)o->tokens;
-    int32_t *token = fsdp_alloc(FSDP_MEM_OTHER, most * sizeof *token);
-    double logit[256];
-    for (size_t i = 0; i < length; i++)
-        token[i] = (unsigned char)prompt[i];
+    int32_t *given = NULL;
+    fsdp_status_t status = FSDP_OK;
+    *count = length;
+    if (language->tokenizer != NULL)
+        status = fsdp_tokenizer_encode(language->tokenizer, prompt, length,
+                                       true, &given, count, NULL);
+    if (status != FSDP_OK)
+        return status;
+    size_t most = *count + (size_t)o->tokens;
+    *token = fsdp_alloc(FSDP_MEM_OTHER, most * sizeof **token);
+    for (size_t i = 0; i < *count; i++)
+        (*token)[i] = given != NULL ? given[i] : (unsigned char)prompt[i];
+    fsdp_free(given);
     say(prompt, length);
+    return FSDP_OK;
+}
+
+/* The text grows; the model sees the last `positions` tokens of it. */
+static fsdp_status_t
+write_text(fsdp_module_t *model, const language_t *language,
+           const cli_options_t *o)
+{
+    size_t length, positions = positions_of(language);
+    size_t choices = tokens_of(language);
+    int32_t *token;
+    fsdp_status_t status = begin_text(language, o, &token, &length);
+    if (status != FSDP_OK)
+        return status;
+    double *logit = fsdp_alloc(FSDP_MEM_OTHER, choices * sizeof *logit);
     for (long n = 0; n < o->tokens; n++) {
         size_t seen = length < positions ? length : positions;
-        run_model(model, token + length - seen, seen, logit);
+        run_model(model, token + length - seen, seen, choices, logit);
         token[length] =
-            sample(logit, 256, o->temperature, (uint64_t)o->seed, n);
-        say((char[]){(char)token[length]}, 1);
+            sample(logit, (int)choices, o->temperature, (uint64_t)o->seed, n);
+        say_token(language, token[length]);
         length++;
     }
     say("\n", 1);
+    fsdp_free(logit);
     fsdp_free(token);
+    return FSDP_OK;
 }
 
 fsdp_status_t
 cli_generate(const cli_options_t *o)
 {
-    language_t language;
+    language_t language = {0};
     fsdp_status_t status = FSDP_OK;
     cli_choose_threads(o->threads);
     if (o->model_file == NULL)
         status = fsdp_error(FSDP_ERR_USAGE,
                             "--model FILE is needed: what fsdp train --save "
-                            "wrote");
+                            "wrote, or Hugging Face's folder");
     else
-        status = read_language(o->model_file, &language);
+        status = read_language(o, &language);
     status = fsdp_comm_agree(fsdp_comm_world(), status);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
+        fsdp_tokenizer_close(&language.tokenizer);
         return status;
+    }
 
     fsdp_module_t *model = create(&language);
     fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
@@ -212,9 +312,9 @@ cli_generate(const cli_options_t *o)
     status = cli_shard(model, &sharding, mesh, 0);
     if (status == FSDP_OK)
         status = fsdp_model_load(model, fsdp_comm_world(), o->model_file);
-    if (status == FSDP_OK) /* a newline is the plainest beginning */
-        write_text(model, positions_of(&language), o,
-                   o->prompt[0] != '\0' ? o->prompt : "\n");
+    if (status == FSDP_OK)
+        status = write_text(model, &language, o);
+    fsdp_tokenizer_close(&language.tokenizer);
     fsdp_module_destroy(&model);
     fsdp_mesh_destroy(&mesh);
     return status;

@@ -23,6 +23,7 @@ fsdp_SOURCES = \
     %D%/main.c \
     %D%/metadata.c %D%/metadata.h \
     %D%/model_folder.c %D%/model_folder.h \
+    %D%/open_data.c \
     %D%/option_table.c %D%/option_table.h \
     %D%/options.c \
     %D%/plan.c %D%/plan.h \
@@ -36,6 +37,7 @@ fsdp_SOURCES = \
     %D%/run_record.c %D%/run_report.c %D%/run_step.c \
     %D%/shard.c %D%/shard1.c \
     %D%/task.c %D%/task.h \
+    %D%/tokenize.c \
     %D%/train.c
 fsdp_LDADD = libfsdp.la
 dist_man_MANS = %D%/fsdp.1

@@ -19,6 +19,7 @@ print_help(FILE *out)
         "  inspect    draw which rank holds what, or list a file's tensors\n"
         "  compare    judge a recorded run of another system: equal, within\n"
         "             rounding, or wrong, and where first\n"
+        "  tokenize   write the tokens of a text as a .bin file\n"
         "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
         "  help       this text; fsdp COMMAND --help lists the options\n\n"
         "Exit status: 0 all well, 1 the verification failed or the verdict is\n"
@@ -61,6 +62,8 @@ find_command(const char *name)
         return CLI_INSPECT;
     if (strcmp(name, "compare") == 0)
         return CLI_COMPARE;
+    if (strcmp(name, "tokenize") == 0)
+        return CLI_TOKENIZE;
     return strcmp(name, "doctor") == 0 ? CLI_DOCTOR : 0;
 }
 
@@ -130,6 +133,7 @@ run_command(cli_command_t command, const cli_options_t *options,
            : command == CLI_PLAN     ? cli_plan(options)
            : command == CLI_INSPECT  ? cli_inspect(options)
            : command == CLI_COMPARE  ? cli_compare(options)
+           : command == CLI_TOKENIZE ? cli_tokenize(options)
                                      : cli_doctor(options);
 }
 

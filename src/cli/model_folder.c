@@ -189,6 +189,7 @@ cli_folder_save(const cli_task_t *task, const fsdp_weights_t *original,
     fsdp_hf_saving_t saving = {.config = &config,
                                .from = o->model_folder,
                                .like = original,
+                               .tokenizer = o->tokenizer,
                                .dtype = cli_type(o->save_dtype),
                                .metadata =
                                    (const char *const(*)[2])metadata.pair,

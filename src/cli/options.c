@@ -307,6 +307,10 @@ cli_print_command_help(cli_command_t command, FILE *out)
         [CLI_INSPECT] = "inspect [OPTION]...\n\nDraws which rows of which "
                         "parameter each rank holds, or lists what\na "
                         "safetensors file has.",
+        [CLI_TOKENIZE] =
+            "tokenize --tokenizer FILE --data TEXT --out FILE.bin "
+            "[OPTION]...\n\nWrites the tokens of a text as a file for "
+            "llm.c or nanoGPT.",
         [CLI_COMPARE] = "compare OURS THEIRS [THEIRS64] [OPTION]...\n\nJudges "
                         "a trace of another system: equal, within rounding, "
                         "or wrong, and where\nfirst.",

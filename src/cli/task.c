@@ -68,7 +68,7 @@ settle_text(cli_task_t *task)
                                : settle_gpt2(task);
     if (status != FSDP_OK || o->data == NULL)
         return status;
-    return fsdp_dataset_open_text(o->data, (size_t)o->context, &task->data);
+    return cli_open_text_data(task);
 }
 
 /* "64,32" between the features and the classes of the data. */
@@ -101,8 +101,7 @@ static fsdp_status_t
 settle_mlp(cli_task_t *task)
 {
     const cli_options_t *o = task->options;
-    fsdp_status_t status =
-        fsdp_dataset_open_csv(o->data, (int)o->label_column, &task->data);
+    fsdp_status_t status = cli_open_table_data(task);
     task->mlp.dtype = task->dtype;
     task->mlp.seed = (uint64_t)o->seed;
     return status == FSDP_OK ? settle_widths(task) : status;

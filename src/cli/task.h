@@ -26,6 +26,14 @@ fsdp_status_t cli_task_open_shape(cli_task_t *task,
                                   const cli_options_t *options);
 void cli_task_close(cli_task_t *task);
 
+/** open_data.c: opens --data, as text or tokens, or as rows. */
+fsdp_status_t cli_open_text_data(cli_task_t *task);
+fsdp_status_t cli_open_table_data(cli_task_t *task);
+/** --tokenizer, or that of the model's folder, or NULL; the caller frees. */
+char *cli_tokenizer_path(const cli_options_t *options);
+/** Warns if bytes of a text were not UTF-8. */
+void cli_say_replaced(const char *path, size_t replaced);
+
 /** A model without values; --init is not looked at. */
 fsdp_module_t *cli_task_model(const cli_task_t *task);
 /** A global micro-batch: the model's input and the targets. */

@@ -7,9 +7,8 @@
 
 #include "data/dataset.h"
 #include "fsdp/memory.h"
-#include "fsdp/random.h"
 
-enum { MAX_CLASSES = 65536, HELD_OUT_STREAM = 99 };
+enum { MAX_CLASSES = 65536 };
 
 /* A file while it is read. */
 typedef struct reader {
@@ -200,20 +199,6 @@ take_row(fsdp_dataset_t *d, const reader_t *reader, size_t row)
         d->classes = (size_t)d->label[row] + 1;
 }
 
-/* About one row in five is held out, by a hash of its number. */
-static void
-deal_rows(fsdp_dataset_t *d, size_t rows)
-{
-    for (int s = 0; s < 2; s++)
-        d->row[s] = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->row[s]);
-    for (size_t r = 0; r < rows; r++) {
-        uint32_t word =
-            fsdp_random_word(0, FSDP_RANDOM_DATA, HELD_OUT_STREAM, 0, r);
-        fsdp_split_t split = word % 5 == 0 ? FSDP_VALIDATION : FSDP_TRAIN;
-        d->row[split][d->count[split]++] = r;
-    }
-}
-
 static void
 scale_features(fsdp_dataset_t *d, size_t rows)
 {
@@ -227,16 +212,6 @@ scale_features(fsdp_dataset_t *d, size_t rows)
         return;
     for (size_t i = 0; i < rows * d->features; i++)
         d->value[i] /= largest;
-}
-
-static void
-measure_entropy(fsdp_dataset_t *d)
-{
-    size_t *counts = fsdp_calloc(FSDP_MEM_OTHER, d->classes * sizeof *counts);
-    for (size_t i = 0; i < d->count[FSDP_TRAIN]; i++)
-        counts[d->label[d->row[FSDP_TRAIN][i]]]++;
-    d->entropy = fsdp_data_entropy(counts, d->classes);
-    fsdp_free(counts);
 }
 
 static fsdp_status_t
@@ -254,14 +229,11 @@ take_cells(fsdp_dataset_t *d, const reader_t *reader)
     d->label = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->label);
     for (size_t r = 0; r < rows; r++)
         take_row(d, reader, r);
-    deal_rows(d, rows);
-    if (d->count[FSDP_TRAIN] == 0 || d->count[FSDP_VALIDATION] == 0)
-        return fsdp_error(FSDP_ERR_INPUT,
-                          "data file %s is too short: %zu rows do not make a "
-                          "training and a held-out part; give more rows",
-                          reader->path, rows);
+    fsdp_status_t status = fsdp_dataset_deal_rows(d, reader->path, rows);
+    if (status != FSDP_OK)
+        return status;
     scale_features(d, rows);
-    measure_entropy(d);
+    fsdp_dataset_measure_labels(d);
     return FSDP_OK;
 }
 
@@ -297,10 +269,14 @@ void
 fsdp_dataset_csv_sample(const fsdp_dataset_t *dataset, fsdp_split_t split,
                         size_t number, double *features, int32_t *label)
 {
-    FSDP_CHECK(dataset->value != NULL && number < dataset->count[split],
+    bool bytes = dataset->pixel != NULL;
+    FSDP_CHECK((bytes || dataset->value != NULL) &&
+                   number < dataset->count[split],
                "row %zu of a table with %zu", number, dataset->count[split]);
     size_t row = dataset->row[split][number];
-    memcpy(features, dataset->value + row * dataset->features,
-           dataset->features * sizeof *features);
+    size_t first = row * dataset->features;
+    for (size_t c = 0; c < dataset->features; c++)
+        features[c] = bytes ? dataset->pixel[first + c] / dataset->scale
+                            : dataset->value[first + c];
     *label = dataset->label[row];
 }

@@ -8,6 +8,7 @@
 
 #include "base/vmath.h"
 #include "fsdp/memory.h"
+#include "fsdp/random.h"
 
 static fsdp_status_t
 open_regular(const char *path, int *fd, size_t *size)
@@ -35,6 +36,14 @@ open_regular(const char *path, int *fd, size_t *size)
                           path);
     }
     return FSDP_OK;
+}
+
+FILE *
+fsdp_data_open_regular(const char *path)
+{
+    int fd;
+    size_t size;
+    return open_regular(path, &fd, &size) == FSDP_OK ? fdopen(fd, "rb") : NULL;
 }
 
 static bool
@@ -90,6 +99,41 @@ fsdp_data_entropy(const size_t *counts, size_t num)
     return nats;
 }
 
+/* ---- rows ----------------------------------------------------------------- */
+
+enum { HELD_OUT_STREAM = 99 };
+
+fsdp_status_t
+fsdp_dataset_deal_rows(fsdp_dataset_t *d, const char *path, size_t rows)
+{
+    for (int s = 0; s < 2; s++)
+        d->row[s] = fsdp_alloc(FSDP_MEM_OTHER, rows * sizeof *d->row[s]);
+    for (size_t r = 0; r < rows; r++) {
+        uint32_t word =
+            fsdp_random_word(0, FSDP_RANDOM_DATA, HELD_OUT_STREAM, 0, r);
+        fsdp_split_t split = word % 5 == 0 ? FSDP_VALIDATION : FSDP_TRAIN;
+        d->row[split][d->count[split]++] = r;
+    }
+    if (d->count[FSDP_TRAIN] > 0 && d->count[FSDP_VALIDATION] > 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INPUT,
+                      "data file %s is too short: %zu rows do not make a "
+                      "training and a held-out part; give more rows",
+                      path, rows);
+}
+
+void
+fsdp_dataset_measure_labels(fsdp_dataset_t *d)
+{
+    size_t *counts = fsdp_calloc(FSDP_MEM_OTHER, d->classes * sizeof *counts);
+    for (size_t i = 0; i < d->count[FSDP_TRAIN]; i++)
+        counts[d->label[d->row[FSDP_TRAIN][i]]]++;
+    d->entropy = fsdp_data_entropy(counts, d->classes);
+    fsdp_free(counts);
+}
+
+/* ---- either ---------------------------------------------------------------- */
+
 void
 fsdp_dataset_close(fsdp_dataset_t **dataset)
 {
@@ -98,6 +142,7 @@ fsdp_dataset_close(fsdp_dataset_t **dataset)
         return;
     fsdp_free(d->text);
     fsdp_free(d->value);
+    fsdp_free(d->pixel);
     fsdp_free(d->label);
     fsdp_free(d->row[FSDP_TRAIN]);
     fsdp_free(d->row[FSDP_VALIDATION]);

@@ -3,6 +3,7 @@ libfsdp_la_SOURCES += \
     %D%/csv.c \
     %D%/dataset.c %D%/dataset.h \
     %D%/draw.c \
+    %D%/idx.c \
     %D%/text.c \
     %D%/tokenizer.h \
     %D%/tokenizer_bpe.c \
@@ -10,4 +11,5 @@ libfsdp_la_SOURCES += \
     %D%/tokenizer_pattern.c \
     %D%/tokenizer_read.c \
     %D%/tokenizer_vocab.c \
+    %D%/tokens.c \
     %D%/utf8.c %D%/utf8.h

@@ -1,6 +1,7 @@
 /* From a text to tokens. */
 #include <string.h>
 
+#include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 #include "fsdp/memory.h"
@@ -116,6 +117,22 @@ fsdp_tokenizer_encode(const fsdp_tokenizer_t *t, const char *text,
     if (replaced != NULL)
         *replaced = bad;
     return e.status;
+}
+
+fsdp_status_t
+fsdp_tokenizer_encode_file(const fsdp_tokenizer_t *t, const char *path,
+                           int32_t **tokens, size_t *count, size_t *bytes,
+                           size_t *replaced)
+{
+    char *text;
+    *tokens = NULL;
+    *count = *replaced = 0;
+    fsdp_status_t status = fsdp_data_read_file(path, &text, bytes);
+    if (status == FSDP_OK)
+        status = fsdp_tokenizer_encode(t, text, *bytes, false, tokens, count,
+                                       replaced);
+    fsdp_free(text);
+    return status;
 }
 
 size_t

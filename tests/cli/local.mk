@@ -14,6 +14,7 @@ TESTS += \
     %D%/save.sh \
     %D%/shrink.sh \
     %D%/splits.sh \
+    %D%/tokens.sh \
     %D%/trace.sh \
     %D%/verified.sh
 EXTRA_DIST += \
@@ -34,6 +35,7 @@ EXTRA_DIST += \
     %D%/save.sh \
     %D%/shrink.sh \
     %D%/splits.sh \
+    %D%/tokens.sh \
     %D%/trace.sh \
     %D%/verified.sh
 

@@ -4,7 +4,8 @@ suites += \
     %D%/test_data \
     %D%/test_draws \
     %D%/test_hard_input \
-    %D%/test_tokenizer
+    %D%/test_tokenizer \
+    %D%/test_tokens
 
 %C%_test_draws_SOURCES = %D%/test_draws.c %D%/files.c %D%/files.h
 %C%_test_hard_input_SOURCES = %D%/test_hard_input.c %D%/files.c %D%/files.h

@@ -9,6 +9,7 @@
 #include "fsdp/verdict.h"
 #include "hand_trace.h"
 #include "mck.h"
+#include "verify/verdict/internal.h"
 
 /* ---- two traces --------------------------------------------------------------- */
 
@@ -299,6 +300,7 @@ START_TEST(norm_and_clipping)
         {4, sound, FSDP_VERDICT_EQUAL, NULL},
         {4 + 0x1p-21f, sound, FSDP_VERDICT_WITHIN_ROUNDING, NULL},
         {4, sound * (1 + 0x1p-23), FSDP_VERDICT_WITHIN_ROUNDING, NULL},
+        {4 * (1 + 0x1p-18f), sound, FSDP_VERDICT_WRONG, "norm"},
         {(float)sqrt(8), sound, FSDP_VERDICT_WRONG, "norm"},
         {4, 1 / (4 + 2e-6), FSDP_VERDICT_WITHIN_ROUNDING, NULL},
         {4, 1 / (4 + 8e-6), FSDP_VERDICT_WRONG, "clipped_grad"},
@@ -309,6 +311,54 @@ START_TEST(norm_and_clipping)
         side_t theirs = clipped("theirs", cases[i].norm, cases[i].coefficient);
         expect(&ours, &theirs, cases[i].kind, cases[i].phase);
     }
+}
+END_TEST
+
+/* Where the norm is small, the 1e-6 that is added to it is not. */
+START_TEST(small_norms)
+{
+    double sound = 0x1p-12 / (0x1p-10 + 1e-6), without = 0.25;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        side_t s[2] = {side("ours", 1), side("theirs", 1)};
+        for (int k = 0; k < 2; k++) {
+            double by = wrong && k == 1 ? without : sound;
+            s[k].settings = "\"micro_batches\":1,\"grad_clip\":"
+                            "0.000244140625,\"steps\":[{\"step\":1}]";
+            add_all(&s[k], 1, "grad", "-", 0x1p-11f);
+            add_all(&s[k], 1, "clipped_grad", "-",
+                    (float)(by * 0x1p-11) * (k == 1 ? 1 + 0x1p-23f : 1));
+        }
+        expect(&s[0], &s[1],
+               wrong ? FSDP_VERDICT_WRONG : FSDP_VERDICT_WITHIN_ROUNDING,
+               wrong ? "clipped_grad" : NULL);
+    }
+}
+END_TEST
+
+/* The numbers that bounds are made of, beside values from tables; with two
+ * degrees of freedom P = 1 - t / sqrt(2 + t^2), nearly 1 / t^2. */
+START_TEST(numbers)
+{
+    const struct {
+        double p, freedom, t;
+    } student[] = {{0.05, 2, 4.303},
+                   {0.05, 10, 2.228},
+                   {0.001, 16, 4.015},
+                   {0.001, 30, 3.646},
+                   {1e-12, 2, 1e6}};
+    for (size_t i = 0; i < sizeof student / sizeof *student; i++) {
+        double t = verdict_student(student[i].p, student[i].freedom);
+        ck_assert_msg(fabs(t - student[i].t) < 2e-3 * student[i].t, "%g", t);
+    }
+    ck_assert_double_eq(verdict_gamma(3, 0.125), 0.375 / 0.625);
+    ck_assert(isinf(verdict_gamma(8, 0.125)));
+    /* l = sqrt(2 ln(2e12)) = 7.527 */
+    double random = verdict_gamma_random(1e6, 0x1p-24, 1);
+    ck_assert(fabs(random - 7.527e3 * 0x1p-24) < 1e-3 * random);
+    ck_assert_double_eq(verdict_gamma_random(2, 0x1p-24, 1),
+                        verdict_gamma(2, 0x1p-24));
+    ck_assert_double_eq(verdict_ulps(FSDP_FP32, 1 + 0x1p-22, 1), 2);
+    ck_assert_double_eq(verdict_ulps(FSDP_BF16, 4, 4.03125), 1);
 }
 END_TEST
 
@@ -402,13 +452,13 @@ START_TEST(updates_of_adamw)
 }
 END_TEST
 
-/* x - lr (g + decay x), all of it exact. */
+/* x - lr (g + decay x), all of it exact; the first buffer is not dampened. */
 START_TEST(updates_of_sgd)
 {
     static const char settings[] =
         "\"micro_batches\":1,\"steps\":[{\"step\":1,\"lr\":0.125}],"
-        "\"optimizer\":{\"name\":\"sgd\",\"momentum\":0.5,\"weight_decay\":"
-        "0.25}";
+        "\"optimizer\":{\"name\":\"sgd\",\"momentum\":0.5,\"dampening\":0.5,"
+        "\"weight_decay\":0.25}";
     const struct {
         float parameter, buffer;
         const char *phase;
@@ -631,6 +681,8 @@ main(int argc, char **argv)
     tcase_add_test(tests, bound_of_cancelling_terms);
     tcase_add_test(tests, gradient_of_the_step);
     tcase_add_test(tests, norm_and_clipping);
+    tcase_add_test(tests, small_norms);
+    tcase_add_test(tests, numbers);
     tcase_add_test(tests, updates_of_adamw);
     tcase_add_test(tests, updates_of_sgd);
     tcase_add_test(tests, updates_of_groups);

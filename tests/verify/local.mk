@@ -1,6 +1,7 @@
 ## Suites of src/verify.  See tests/local.mk.
 suites += \
     %D%/test_contract \
+    %D%/test_diagnosis \
     %D%/test_faults \
     %D%/test_parts \
     %D%/test_record \

@@ -121,8 +121,12 @@ hypothesis_pieces_moved(const symptom_t *s, cause_t *cause)
 {
     uint64_t rows = rows_of(s), moved = 0, zero = 0, first = 0;
     int64_t from = -1, first_from = 0;
+    cause_t shift;
     if (rows < 3 || rows > 4096 || s->numel / rows < 2 || s->copy != NULL)
         return false;
+    if (hypothesis_rows_shifted(s, &shift) ||
+        hypothesis_part_shifted(s, &shift))
+        return false; /* which says more */
     for (uint64_t a = 0; a < rows; a++) {
         int64_t b = row_from(s, a, from);
         if (b == -2)

@@ -7,10 +7,13 @@ fuzz_targets = \
     %D%/fuzz_checkpoint_index \
     %D%/fuzz_csv \
     %D%/fuzz_hf_config \
+    %D%/fuzz_idx \
     %D%/fuzz_json \
     %D%/fuzz_rename \
     %D%/fuzz_safetensors \
     %D%/fuzz_text \
+    %D%/fuzz_tokenizer \
+    %D%/fuzz_tokens \
     %D%/fuzz_trace \
     %D%/fuzz_weights
 
@@ -27,10 +30,13 @@ fuzz_link = libfuzz.la libfsdp.la $(FUZZ_ENGINE)
 %C%_fuzz_checkpoint_index_LDADD = $(fuzz_link)
 %C%_fuzz_csv_LDADD = $(fuzz_link)
 %C%_fuzz_hf_config_LDADD = $(fuzz_link)
+%C%_fuzz_idx_LDADD = $(fuzz_link)
 %C%_fuzz_json_LDADD = $(fuzz_link)
 %C%_fuzz_rename_LDADD = $(fuzz_link)
 %C%_fuzz_safetensors_LDADD = $(fuzz_link)
 %C%_fuzz_text_LDADD = $(fuzz_link)
+%C%_fuzz_tokenizer_LDADD = $(fuzz_link)
+%C%_fuzz_tokens_LDADD = $(fuzz_link)
 %C%_fuzz_trace_LDADD = $(fuzz_link)
 %C%_fuzz_weights_LDADD = $(fuzz_link)
 TESTS += %D%/corpus.sh

@@ -21,6 +21,11 @@ import tempfile
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1",
                   TOKENIZERS_PARALLELISM="false")
 try:
+    import tokenizers
+    import tokenizers.decoders
+    import tokenizers.models
+    import tokenizers.pre_tokenizers
+    import tokenizers.trainers
     import torch
     import transformers
     from safetensors import safe_open
@@ -71,7 +76,8 @@ CASES = {  # class, configuration, type, save_pretrained's size of a file, ours
 def run(options, ranks, *arguments):
     done = subprocess.run(
         [*options.mpiexec.split(), "-n", str(ranks), options.fsdp, *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        timeout=120)
     if done.returncode != 0:
         raise AssertionError(f"fsdp {' '.join(arguments)}: exit status "
                              f"{done.returncode}: {done.stderr}")
@@ -137,6 +143,41 @@ def check(name, options, folder):
           f"their files {their_files}, ours {sorted(our_files)}", flush=True)
 
 
+def check_text(options, folder):
+    """The same tokens as Hugging Face's package has, and the likeliest text."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.train_from_iterator([TEXT], tokenizers.trainers.BpeTrainer(
+        vocab_size=300, show_progress=False, special_tokens=["<|endoftext|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    for name, kind, config in ("gpt2", GPT2, gpt2()), ("llama", LLAMA, llama()):
+        first = f"{folder}/text-{name}"
+        torch.manual_seed(3)
+        model = kind(config).eval()
+        with torch.no_grad():  # far from the flat answers of an untrained model
+            for p in model.parameters():
+                p.add_(torch.randn_like(p) * 0.3)
+        model.save_pretrained(first)
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(first)
+        ids = tokenizer.encode(TEXT).ids
+        run(options, 1, "tokenize", "--tokenizer", first, "--data", options.text, "--out",
+            f"{first}.bin", "--format", "nanogpt")
+        ours = pathlib.Path(f"{first}.bin").read_bytes()
+        assert ours == b"".join(i.to_bytes(2, "little") for i in ids), "other tokens"
+        prompt = "Once upon a"
+        given = torch.tensor([tokenizer.encode(prompt).ids])
+        theirs = model.generate(given, max_new_tokens=12, do_sample=False,
+                                eos_token_id=None, pad_token_id=0)
+        for ranks in 1, 2:
+            said = run(options, ranks, "generate", "--model", first, "--prompt", prompt,
+                       "--tokens", "12", "--temperature", "0")[:-1]
+            text = tokenizer.decode(theirs[0].tolist(), skip_special_tokens=False)
+            assert said == text, f"{said!r} is not {text!r}"
+    print(f"PASS text: {len(ids)} tokens, 12 of the likeliest after a prompt", flush=True)
+
+
 def check_new(options, folder):
     """A model that was made here, not read: config.json is written from nothing."""
     for kind, extra in ("gpt2", []), ("llama", ["--kv-heads", "2"]):
@@ -163,7 +204,7 @@ def main():
     folder = os.path.abspath(options.keep or tempfile.mkdtemp(prefix="fsdp-hf-"))
     options.text = f"{folder}/text"
     checks = {**{name: lambda o, f, n=name: check(n, o, f) for name in CASES},
-              "new": check_new}
+              "text": check_text, "new": check_new}
     passed = failed = 0
     try:
         os.makedirs(folder, exist_ok=True)

@@ -11,7 +11,7 @@ enum { CLI_MAX_OPTIONS = 128 };
 /** Everything that can be said on the command line; see options.c. */
 typedef struct cli_options {
     /* model */
-    int model; /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */
+    int model;                /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */
     const char *model_folder; /**< --model FOLDER; NULL: by its kind */
     long layers, heads, width, context, vocab_size;
     long kv_heads, intermediate_size; /**< 0: llama's own */
@@ -86,6 +86,8 @@ typedef struct cli_options {
     const char *rename;
     bool json, with_double;
     long runs;
+    /* golden */
+    const char *config, *rank_list, *check;
     /* not on the command line: a trace may say them */
     double dampening, norm_type; /**< of sgd; of the gradient's norm (2)      */
     bool given[CLI_MAX_OPTIONS]; /**< by place in the table: was it said?     */
@@ -107,7 +109,8 @@ typedef enum cli_command {
     CLI_PLAN = 8,
     CLI_INSPECT = 16,
     CLI_COMPARE = 32,
-    CLI_TOKENIZE = 64
+    CLI_TOKENIZE = 64,
+    CLI_GOLDEN = 128
 } cli_command_t;
 
 /** Reads the arguments after the command.  Messages are kept for
@@ -129,6 +132,9 @@ fsdp_status_t cli_plan(const cli_options_t *options);
 fsdp_status_t cli_inspect(const cli_options_t *options);
 fsdp_status_t cli_compare(const cli_options_t *options);
 fsdp_status_t cli_tokenize(const cli_options_t *options);
+/** Starts programs of its own, and so must not have started MPI; says what is
+ *  wrong itself; the exit status. */
+int cli_golden(const cli_options_t *options);
 
 /** Is this the rank that speaks? */
 bool cli_speaks(void);

@@ -16,6 +16,9 @@ fsdp_SOURCES = \
     %D%/compare.c \
     %D%/doctor.c \
     %D%/generate.c \
+    %D%/golden.c %D%/golden.h \
+    %D%/golden_check.c \
+    %D%/golden_config.c \
     %D%/inspect.c %D%/inspect.h \
     %D%/inspect_draw.c \
     %D%/inspect_file.c \

@@ -20,6 +20,7 @@ print_help(FILE *out)
         "  compare    judge a recorded run of another system: equal, within\n"
         "             rounding, or wrong, and where first\n"
         "  tokenize   write the tokens of a text as a .bin file\n"
+        "  golden     make a bundle of recorded runs for other projects' tests\n"
         "  doctor     look for what is wrong with the machine, MPI or BLIS\n"
         "  help       this text; fsdp COMMAND --help lists the options\n\n"
         "Exit status: 0 all well, 1 the verification failed or the verdict is\n"
@@ -64,6 +65,8 @@ find_command(const char *name)
         return CLI_COMPARE;
     if (strcmp(name, "tokenize") == 0)
         return CLI_TOKENIZE;
+    if (strcmp(name, "golden") == 0)
+        return CLI_GOLDEN;
     return strcmp(name, "doctor") == 0 ? CLI_DOCTOR : 0;
 }
 
@@ -79,6 +82,8 @@ without_mpi(cli_command_t command, const cli_options_t *options, bool help,
         cli_print_command_help(command, out);
     if (help)
         return 0;
+    if (command == CLI_GOLDEN)
+        return cli_golden(options);
     if (options->inject == NULL || strcmp(options->inject, "list") != 0)
         return -1;
     if (out != NULL)

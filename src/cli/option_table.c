@@ -260,6 +260,15 @@ const cli_option_spec_t cli_option_table[] = {
     {"runs", CLI_COUNT, AT(runs), 2, 1000, "N", CLI_COMPARE,
      "perturbed runs of a step, which measure how rounding spreads (16)",
      CLI_NEEDS_NOTHING},
+    /* fsdp golden */
+    {"config", CLI_TEXT, AT(config), 0, 0, "NAME|FILE.json,...", CLI_GOLDEN,
+     "what to run; \"list\" shows the names (all of them)", CLI_NEEDS_NOTHING},
+    {"ranks", CLI_TEXT, AT(rank_list), 0, 0, "N,N", CLI_GOLDEN,
+     "on how many ranks, each in turn (1,2,3,4)", CLI_NEEDS_NOTHING},
+    {"out", CLI_TEXT, AT(out), 0, 0, "FOLDER", CLI_GOLDEN,
+     "a new folder for the bundle", CLI_NEEDS_NOTHING},
+    {"check", CLI_TEXT, AT(check), 0, 0, "FOLDER", CLI_GOLDEN,
+     "instead, see whether a bundle is damaged or stale", CLI_NEEDS_NOTHING},
     /* all */
     {"seed", CLI_COUNT, AT(seed), 0, 9e15, "N", CLI_TRAIN | CLI_GENERATE | CLI_COMPARE,
      "of initial values, data and dropout, of the sampling, or of the "

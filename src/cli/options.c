@@ -314,8 +314,13 @@ cli_print_command_help(cli_command_t command, FILE *out)
         [CLI_COMPARE] = "compare OURS THEIRS [THEIRS64] [OPTION]...\n\nJudges "
                         "a trace of another system: equal, within rounding, "
                         "or wrong, and where\nfirst.",
+        [CLI_GOLDEN] = "golden --out FOLDER [OPTION]...\n\nMakes a bundle of "
+                       "recorded runs for other projects' tests.  Starts the\n"
+                       "ranks itself, by the command in MPIEXEC "
+                       "(mpiexec.mpich, mpiexec).",
     };
-    fprintf(out, "usage: [mpirun -n RANKS] fsdp %s\n\n", what[command]);
+    fprintf(out, "usage: %sfsdp %s\n\n",
+            command == CLI_GOLDEN ? "" : "[mpirun -n RANKS] ", what[command]);
     for (int i = 0; i < cli_option_count; i++) {
         const cli_option_spec_t *spec = &cli_option_table[i];
         char left[80];

@@ -4,6 +4,7 @@ TESTS += \
     %D%/combinations.sh \
     %D%/folder.sh \
     %D%/compare.sh \
+    %D%/golden.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/llama.sh \
@@ -22,6 +23,7 @@ EXTRA_DIST += \
     %D%/combinations.sh \
     %D%/folder.sh \
     %D%/compare.sh \
+    %D%/golden.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/kills.sh \

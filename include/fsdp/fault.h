@@ -74,7 +74,12 @@
     X(FSDP_FAULT_PADDING_IN_NORM, "padding-in-norm",                           \
       "the norm counts what pads uneven shards, which is not zero")            \
     X(FSDP_FAULT_TOKENS_OF_RANK, "tokens-of-rank",                             \
-      "losses are weighted by the tokens of the rank, not of all ranks")
+      "losses are weighted by the tokens of the rank, not of all ranks")       \
+    /* of experts */                                                           \
+    X(FSDP_FAULT_EXPERT_MESH, "expert-mesh",                                   \
+      "the expert mesh is mixed up: rows go to the next rank's experts")       \
+    X(FSDP_FAULT_EXPERT_DIVIDE, "expert-divide",                               \
+      "experts' gradients are divided by the ranks of their mesh, not by all")
 
 typedef enum fsdp_fault_kind {
     FSDP_FAULT_NONE,

@@ -56,6 +56,9 @@ typedef struct fsdp_verify_options {
     fsdp_optimizer_t *optimizer; /**< of it; borrowed                         */
     fsdp_mesh_t *mesh;           /**< of the data-parallel ranks, as in
                                   fsdp_options_t                              */
+    int expert_ranks; /**< P ranks, neighbours, among which experts are shared
+                           out (fsdp/moe.h): parameters in parts are theirs and
+                           are sharded over S / P; 0 or 1: nothing is          */
     fsdp_reduce_order_t reduce_order;
     int micro_batches; /**< per rank and step                           */
     fsdp_gradient_sync_t gradient_sync;

@@ -16,6 +16,8 @@ typedef struct cli_options {
     long layers, heads, width, context, vocab_size;
     long kv_heads, intermediate_size; /**< 0: llama's own */
     const char *hidden;               /**< "64,32" */
+    long experts, experts_per_token;  /**< gpt2: 0: a perceptron */
+    double router_aux_loss;
     bool untied, tied;
     double dropout;
     int dtype; /**< 0 float32, 1 float64 */
@@ -37,12 +39,13 @@ typedef struct cli_options {
     double loss_scale;
     long loss_scale_interval;
     /* sharding */
-    const char *mesh;    /**< "8", "2x4"; NULL: all ranks            */
-    long tp;             /**< ranks that share each batch and its layers */
-    const char *reshard; /**< "auto", "true", "false", "K"           */
-    int shard_placement; /**< CLI_SHARD_FIRST or CLI_SHARD_LARGEST   */
-    int reduce_order;    /**< as fsdp_reduce_order_t                 */
-    int averaging;       /**< as fsdp_averaging_t                    */
+    const char *mesh;     /**< "8", "2x4"; NULL: all ranks            */
+    long tp;              /**< ranks that share each batch and its layers */
+    long expert_parallel; /**< ranks that share out the experts      */
+    const char *reshard;  /**< "auto", "true", "false", "K"           */
+    int shard_placement;  /**< CLI_SHARD_FIRST or CLI_SHARD_LARGEST   */
+    int reduce_order;     /**< as fsdp_reduce_order_t                 */
+    int averaging;        /**< as fsdp_averaging_t                    */
     const char *divide_factor; /**< a number, "default"; NULL: micro-batches */
     bool force_sum;
     int gradient_sync; /**< as fsdp_gradient_sync_t                  */
@@ -151,6 +154,13 @@ fsdp_mesh_t *cli_make_mesh(const cli_options_t *options);
 /** The dimensions of it that fully_shard() gets: itself, or a slice that the
  *  caller owns and destroys first. */
 fsdp_mesh_t *cli_data_mesh(const cli_options_t *options, fsdp_mesh_t *mesh);
+/** All ranks as the meshes of experts see them: a last dimension "expert", of
+ *  --expert-parallel ranks that share them out, and before it the ranks that have
+ *  the same ones.  NULL: each has all.  Collective. */
+fsdp_mesh_t *cli_make_expert_mesh(const cli_options_t *options);
+/** The dimensions of it that fully_shard() gets; the caller's. */
+fsdp_mesh_t *cli_expert_data_mesh(const cli_options_t *options,
+                                  fsdp_mesh_t *mesh);
 /** Cuts the layers over `comm`, or (NULL) as if they were; nothing for --tp 1. */
 fsdp_status_t cli_parallelize(fsdp_module_t *model,
                               const cli_options_t *options, fsdp_comm_t *comm);
@@ -162,9 +172,10 @@ double cli_divide_factor(const cli_options_t *options, int ranks, int micros);
 /** The i-th unit, the root last; NULL: there is none. */
 fsdp_module_t *cli_unit(fsdp_module_t *model, int i);
 /** Every block and the root, or every layer and the root, become units with the
- *  settings of the options.  Collective. */
+ *  settings of the options; experts over `experts` as well (NULL: they belong to
+ *  their blocks).  Collective. */
 fsdp_status_t cli_shard(fsdp_module_t *model, const cli_options_t *options,
-                        fsdp_mesh_t *mesh, double divide);
+                        fsdp_mesh_t *mesh, fsdp_mesh_t *experts, double divide);
 /** The same with FSDP1. */
 fsdp_status_t cli_shard1(fsdp_module_t *model, const cli_options_t *options,
                          fsdp_mesh_t *mesh, double divide);

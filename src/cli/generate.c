@@ -48,6 +48,27 @@ check_sizes(const fsdp_safetensors_t *file, const char *path,
 }
 
 static fsdp_status_t
+read_experts(const fsdp_safetensors_t *file, const char *path,
+             fsdp_gpt2_config_t *config)
+{
+    size_t *n = &config->n_experts, *k = &config->n_experts_per_tok;
+    fsdp_status_t status =
+        cli_metadata_size(file, path, "num_local_experts", n);
+    if (status == FSDP_OK)
+        status = cli_metadata_size(file, path, "num_experts_per_tok", k);
+    const fsdp_safetensors_entry_t *w1 =
+        fsdp_safetensors_find(file, "transformer.h.0.mlp.experts.w1");
+    if (status == FSDP_OK &&
+        (w1 == NULL || w1->ndim != 3 || w1->shape[0] != *n || *k > *n))
+        return fsdp_error(FSDP_ERR_INPUT,
+                          "%s: its metadata and its tensors do not agree on "
+                          "the experts; use a file that fsdp train --save "
+                          "wrote",
+                          path);
+    return status;
+}
+
+static fsdp_status_t
 read_gpt2(const fsdp_safetensors_t *file, const char *path,
           fsdp_gpt2_config_t *config)
 {
@@ -69,6 +90,9 @@ read_gpt2(const fsdp_safetensors_t *file, const char *path,
         status = check_sizes(file, path, config);
     cli_metadata_positive(file, "layer_norm_epsilon",
                           &config->layer_norm_epsilon);
+    if (status == FSDP_OK &&
+        fsdp_safetensors_metadata(file, "num_local_experts") != NULL)
+        status = read_experts(file, path, config);
     return status;
 }
 
@@ -309,7 +333,7 @@ cli_generate(const cli_options_t *o)
     fsdp_mesh_t *mesh = fsdp_mesh_create_1d();
     cli_options_t sharding = *o;
     sharding.reshard = "false"; /* gather once */
-    status = cli_shard(model, &sharding, mesh, 0);
+    status = cli_shard(model, &sharding, mesh, NULL, 0);
     if (status == FSDP_OK)
         status = fsdp_model_load(model, fsdp_comm_world(), o->model_file);
     if (status == FSDP_OK)

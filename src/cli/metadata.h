@@ -6,8 +6,8 @@
 
 /** Pairs of strings, to be written.  Keys are borrowed. */
 typedef struct cli_metadata {
-    const char *pair[20][2];
-    char text[20][512];
+    const char *pair[24][2];
+    char text[24][512];
     size_t count;
 } cli_metadata_t;
 

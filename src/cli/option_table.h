@@ -26,7 +26,8 @@ typedef enum cli_need {
     CLI_NEEDS_SCALER,
     CLI_NEEDS_FSDP2,
     CLI_NEEDS_FSDP1,
-    CLI_NEEDS_RECORD
+    CLI_NEEDS_RECORD,
+    CLI_NEEDS_EXPERTS
 } cli_need_t;
 
 typedef struct cli_option_spec {

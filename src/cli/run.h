@@ -20,6 +20,7 @@ typedef struct cli_run {
     fsdp_task_t callbacks;
     fsdp_mesh_t *mesh;      /* all dimensions */
     fsdp_mesh_t *data_mesh; /* those that parameters are sharded over */
+    fsdp_mesh_t *expert_mesh, *expert_data_mesh; /* NULL: not shared out */
     fsdp_comm_t *comm; /* all ranks, for what is not the run's own traffic */
     fsdp_module_t *model;
     fsdp_weights_t *original; /* what it was read from, or NULL */

@@ -91,6 +91,52 @@ is_hybrid(const cli_options_t *o)
         (fsdp_sharding_strategy_t)o->sharding_strategy);
 }
 
+static fsdp_status_t
+check_experts(const cli_options_t *o, int shards)
+{
+    long p = o->expert_parallel;
+    if (o->experts_per_token > o->experts)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--experts-per-token %ld of --experts %ld; give no "
+                          "more than there are",
+                          o->experts_per_token, o->experts);
+    if (o->experts > 0 && o->tp > 1)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--experts and --tp: experts are not cut; leave one "
+                          "out, or share them out with --expert-parallel");
+    if (p > 1 && cli_is_fsdp1(o))
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--expert-parallel %ld: experts on a mesh of their "
+                          "own have a meaning with --api fsdp2 only; leave it "
+                          "out",
+                          p);
+    if (p > 1 && o->experts % p != 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--expert-parallel %ld does not divide --experts "
+                          "%ld; give --experts %ld",
+                          p, o->experts, (o->experts / p + 1) * p);
+    if (p > 1 && shards % p != 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--expert-parallel %ld does not divide the %d ranks "
+                          "that share a copy; give a divisor",
+                          p, shards);
+    return FSDP_OK;
+}
+
+/* Experts are shared out already; groups of K would cut them once more. */
+static fsdp_status_t
+check_reshard_of_experts(const cli_options_t *o)
+{
+    long k = strtol(o->reshard, NULL, 10);
+    if (o->expert_parallel > 1 && k > 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--reshard-after-forward %ld has no place for "
+                          "experts that ranks share out; give auto, true or "
+                          "false",
+                          k);
+    return FSDP_OK;
+}
+
 fsdp_status_t
 cli_run_check_mesh(const cli_options_t *o, int size)
 {
@@ -120,7 +166,10 @@ cli_run_check_mesh(const cli_options_t *o, int size)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--gradient-sync last-all-reduce needs replicas of "
                           "--api fsdp2; give --mesh RxS");
-    return check_reshard(o, shards);
+    status = check_reshard(o, shards);
+    if (status == FSDP_OK)
+        status = check_experts(o, shards);
+    return status == FSDP_OK ? check_reshard_of_experts(o) : status;
 }
 
 fsdp_status_t

@@ -37,13 +37,30 @@ tp_comm(const cli_run_t *run)
     return run->o->tp > 1 ? fsdp_mesh_comm(run->mesh, last) : NULL;
 }
 
+/* The run's experts may be on several ranks; those of the models that the task
+ * makes later are not. */
+static fsdp_module_t *
+create_model(cli_run_t *run)
+{
+    fsdp_gpt2_config_t *gpt2 = &run->task.gpt2;
+    if (run->expert_mesh != NULL) {
+        int last = fsdp_mesh_ndim(run->expert_mesh) - 1;
+        gpt2->expert_comm = fsdp_mesh_comm(run->expert_mesh, last);
+        gpt2->expert_reduce_order = (fsdp_reduce_order_t)run->o->reduce_order;
+    }
+    fsdp_module_t *model = cli_task_model(&run->task);
+    gpt2->expert_comm = NULL;
+    return model;
+}
+
 static fsdp_status_t
 make_model(cli_run_t *run)
 {
-    run->model = cli_task_model(&run->task);
+    run->model = create_model(run);
     fsdp_status_t status = cli_parallelize(run->model, run->o, tp_comm(run));
     if (status == FSDP_OK)
-        status = cli_shard(run->model, run->o, run->data_mesh, run->divide);
+        status = cli_shard(run->model, run->o, run->data_mesh,
+                           run->expert_data_mesh, run->divide);
     if (status == FSDP_OK && run->o->init != NULL)
         status = fsdp_model_load(run->model, run->comm, run->o->init);
     return status;
@@ -101,6 +118,7 @@ make_verifier(cli_run_t *run)
         .model = run->model,
         .optimizer = run->optimizer,
         .mesh = run->data_mesh,
+        .expert_ranks = (int)o->expert_parallel,
         .reduce_order = (fsdp_reduce_order_t)o->reduce_order,
         .micro_batches = run->micros,
         .gradient_sync = (fsdp_gradient_sync_t)o->gradient_sync,
@@ -165,6 +183,8 @@ cli_run_open(cli_run_t *run)
     run->gathered = fsdp_alloc(FSDP_MEM_OTHER, all * sizeof *run->gathered);
     run->mesh = cli_make_mesh(o);
     run->data_mesh = cli_data_mesh(o, run->mesh);
+    run->expert_mesh = cli_make_expert_mesh(o);
+    run->expert_data_mesh = cli_expert_data_mesh(o, run->expert_mesh);
     run->comm = fsdp_comm_dup(fsdp_comm_world(), "report");
     status = make_model(run);
     if (status == FSDP_OK)
@@ -194,6 +214,8 @@ cli_run_close(cli_run_t *run)
         fsdp_mesh_destroy(&run->data_mesh);
     fsdp_mesh_destroy(&run->mesh);
     fsdp_weights_close(&run->original);
+    fsdp_mesh_destroy(&run->expert_data_mesh);
+    fsdp_mesh_destroy(&run->expert_mesh);
     fsdp_free(run->losses);
     fsdp_free(run->gathered);
     cli_task_close(&run->task);

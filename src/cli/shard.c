@@ -87,6 +87,31 @@ cli_data_mesh(const cli_options_t *options, fsdp_mesh_t *mesh)
                : fsdp_mesh_slice(mesh, 2 - skipped, dims + skipped);
 }
 
+static const char *const expert_dims[] = {"replicate", "shard", "expert"};
+
+fsdp_mesh_t *
+cli_make_expert_mesh(const cli_options_t *options)
+{
+    int size[3], shared = (int)options->expert_parallel;
+    int ranks = fsdp_comm_size(fsdp_comm_world());
+    int skipped = has_replicas(options) ? 0 : 1;
+    if (shared == 1 ||
+        cli_mesh_shape(options, ranks, &size[0], &size[1]) != FSDP_OK)
+        return NULL;
+    size[1] /= shared;
+    size[2] = shared;
+    return fsdp_mesh_create(3 - skipped, size + skipped, expert_dims + skipped);
+}
+
+fsdp_mesh_t *
+cli_expert_data_mesh(const cli_options_t *options, fsdp_mesh_t *mesh)
+{
+    int skipped = has_replicas(options) ? 0 : 1;
+    return mesh == NULL
+               ? NULL
+               : fsdp_mesh_slice(mesh, 2 - skipped, expert_dims + skipped);
+}
+
 fsdp_status_t
 cli_parallelize(fsdp_module_t *model, const cli_options_t *options,
                 fsdp_comm_t *comm)
@@ -214,6 +239,22 @@ make_unit(fsdp_module_t *module, const cli_options_t *o, fsdp_options_t unit,
     return status;
 }
 
+/* The experts of each block, over the ranks that have the same ones.  What comes
+ * of theirs is a sum over all the ranks that sent them rows, so the mean is over
+ * all ranks too. */
+static fsdp_status_t
+make_experts(fsdp_module_t *model, const cli_options_t *o, fsdp_mesh_t *mesh,
+             double divide)
+{
+    fsdp_options_t unit = unit_options(o, mesh);
+    fsdp_status_t status = FSDP_OK;
+    if (divide == 0)
+        divide = fsdp_comm_size(fsdp_comm_world());
+    for (int i = 0; i < count_blocks(model) && status == FSDP_OK; i++)
+        status = make_unit(fsdp_gpt2_experts(model, i), o, unit, divide, false);
+    return status;
+}
+
 /* The n units after unit i in the forward, of which the root is the first, or
  * in the backward, whose order is the other way round. */
 static fsdp_status_t
@@ -248,12 +289,14 @@ set_up_unit(fsdp_module_t *model, int i, const cli_options_t *o)
 
 fsdp_status_t
 cli_shard(fsdp_module_t *model, const cli_options_t *options, fsdp_mesh_t *mesh,
-          double divide)
+          fsdp_mesh_t *experts, double divide)
 {
     fsdp_options_t unit = unit_options(options, mesh);
     fsdp_status_t status = FSDP_OK;
     if (cli_is_fsdp1(options))
         return cli_shard1(model, options, mesh, divide);
+    if (experts != NULL)
+        status = make_experts(model, options, experts, divide);
     for (int i = 0; cli_unit(model, i) != NULL && status == FSDP_OK; i++)
         status = make_unit(cli_unit(model, i), options, unit, divide,
                            cli_unit(model, i) == model);

@@ -9,7 +9,16 @@
 
 /* ---- shapes ------------------------------------------------------------- */
 
-/* The number of heads shows in no shape: only the metadata can tell. */
+static size_t
+experts_per_token(const cli_options_t *o)
+{
+    if (o->experts_per_token > 0)
+        return (size_t)o->experts_per_token;
+    return o->experts == 1 ? 1 : 2;
+}
+
+/* The number of heads, or of experts for a token, shows in no shape: only the
+ * metadata can tell. */
 static fsdp_status_t
 check_init(const cli_options_t *o)
 {
@@ -19,6 +28,10 @@ check_init(const cli_options_t *o)
         return status;
     status =
         cli_metadata_check_option(file, o->init, "n_head", "heads", o->heads);
+    if (status == FSDP_OK && o->experts > 0)
+        status = cli_metadata_check_option(file, o->init, "num_experts_per_tok",
+                                           "experts-per-token",
+                                           (long)experts_per_token(o));
     fsdp_safetensors_close(&file);
     return status;
 }
@@ -43,6 +56,9 @@ settle_gpt2(cli_task_t *task)
     task->gpt2.embd_pdrop = o->dropout;
     task->gpt2.attn_pdrop = o->dropout;
     task->gpt2.tie_word_embeddings = !o->untied;
+    task->gpt2.n_experts = (size_t)o->experts;
+    task->gpt2.n_experts_per_tok = experts_per_token(o);
+    task->gpt2.router_aux_loss_coef = o->router_aux_loss;
     task->gpt2.dtype = task->dtype;
     task->gpt2.seed = (uint64_t)o->seed;
     return o->init != NULL ? check_init(o) : FSDP_OK;
@@ -469,4 +485,9 @@ cli_task_metadata(const cli_task_t *task, cli_metadata_t *m)
     cli_metadata_text(m, "tie_word_embeddings",
                       g->tie_word_embeddings ? "true" : "false");
     cli_metadata_text(m, "activation_function", "gelu_new");
+    if (g->n_experts > 0) {
+        cli_metadata_number(m, "num_local_experts", (double)g->n_experts);
+        cli_metadata_number(m, "num_experts_per_tok",
+                            (double)g->n_experts_per_tok);
+    }
 }

@@ -206,8 +206,12 @@ fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor)
 /* ---- divisions ------------------------------------------------------------ */
 
 void
-fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, int replicas)
+fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, const fsdp_param_t *param,
+                       int replicas)
 {
+    const fsdp_parameter_t *p = param->parameter;
+    if (p->num_parts > 1 && fsdp_fault(FSDP_FAULT_EXPERT_DIVIDE))
+        plan->divide_reduced /= p->num_parts;
     if (fsdp_fault(FSDP_FAULT_REPLICAS_TWICE))
         plan->divide_reduced *= replicas;
     if (fsdp_fault(FSDP_FAULT_SKIP_POST_DIVIDE))

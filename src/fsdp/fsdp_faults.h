@@ -30,7 +30,8 @@ int fsdp_fault_divisions(void);
 void fsdp_fault_after_reduce(fsdp_param_t *param, void *grad, double factor);
 
 /** replicas-twice, skip-post-divide, divide-early: changes the divisions. */
-void fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, int replicas);
+void fsdp_fault_divide_plan(fsdp_divide_plan_t *plan, const fsdp_param_t *param,
+                            int replicas);
 /** reduce-low: the type in which a parameter's gradient is reduced. */
 fsdp_dtype_t fsdp_fault_reduce_dtype(const fsdp_param_t *param);
 /** low-grad: rounds numel elements of the reduced gradient. */

@@ -78,7 +78,7 @@ state_create(const fsdp_reduce_options_t *options,
     state->plan = fsdp_get_divide_plan(
         fsdp_comm_size(options->shard_comm), replicas, state->dtype,
         options->averaging, options->divide_factor, options->force_sum);
-    fsdp_fault_divide_plan(&state->plan, replicas);
+    fsdp_fault_divide_plan(&state->plan, grads[0].param, replicas);
     state->params =
         fsdp_alloc(FSDP_MEM_OTHER, (size_t)num_grads * sizeof *state->params);
     state->num_params = num_grads;

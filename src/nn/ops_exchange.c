@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "fsdp/fault.h"
 #include "fsdp/memory.h"
 #include "fsdp/moe.h"
 #include "fsdp/status.h"
@@ -20,6 +21,28 @@ free_saved(void *saved)
     fsdp_free(((saved_t *)saved)->here);
 }
 
+/* The fault expert-mesh: each rank takes the piece before its own. */
+static void
+move_on(size_t *piece, size_t ranks)
+{
+    size_t last = piece[ranks - 1];
+    memmove(piece + 1, piece, (ranks - 1) * sizeof *piece);
+    piece[0] = last;
+}
+
+/* And what is in the pieces, once they have moved, in a buffer of the caller's. */
+static void *
+moved(const void *x, const size_t *piece, size_t ranks, size_t size)
+{
+    size_t others = 0;
+    for (size_t r = 1; r < ranks; r++)
+        others += piece[r];
+    char *out = fsdp_alloc(FSDP_MEM_COMM, (others + piece[0]) * size);
+    memcpy(out, (const char *)x + others * size, piece[0] * size);
+    memcpy(out + piece[0] * size, x, others * size);
+    return out;
+}
+
 fsdp_tensor_t *
 fsdp_exchange_counts(fsdp_tape_t *tape, const fsdp_tensor_t *counts,
                      fsdp_comm_t *comm, const char *unit)
@@ -33,8 +56,13 @@ fsdp_exchange_counts(fsdp_tape_t *tape, const fsdp_tensor_t *counts,
     size_t *each = fsdp_alloc(FSDP_MEM_COMM, ranks * sizeof *each);
     for (size_t r = 0; r < ranks; r++)
         each[r] = shape[1];
-    fsdp_all_to_all(comm, unit, FSDP_INT32, counts->data, each, out->data,
+    void *wrong = NULL;
+    if (fsdp_fault(FSDP_FAULT_EXPERT_MESH))
+        wrong = moved(counts->data, each, ranks, sizeof(int32_t));
+    fsdp_all_to_all(comm, unit, FSDP_INT32,
+                    wrong != NULL ? wrong : counts->data, each, out->data,
                     each);
+    fsdp_free(wrong);
     fsdp_free(each);
     return out;
 }
@@ -87,8 +115,16 @@ fsdp_exchange_rows(fsdp_tape_t *tape, fsdp_tensor_t *rows,
                in);
     fsdp_tensor_t *y =
         fsdp_tape_new_tensor(tape, rows->dtype, 2, (size_t[]){out, columns});
-    fsdp_all_to_all(comm, unit, rows->dtype, rows->data, s.here, y->data,
-                    s.here + ranks);
+    void *wrong = NULL;
+    if (fsdp_fault(FSDP_FAULT_EXPERT_MESH)) {
+        move_on(s.here + (back ? ranks : 0), ranks);
+        if (!back)
+            wrong =
+                moved(rows->data, s.here, ranks, fsdp_dtype_size(rows->dtype));
+    }
+    fsdp_all_to_all(comm, unit, rows->dtype, wrong != NULL ? wrong : rows->data,
+                    s.here, y->data, s.here + ranks);
+    fsdp_free(wrong);
     fsdp_node_t *node = fsdp_tape_record(tape, &exchange_op, fsdp_values1(rows),
                                          NULL, 0, fsdp_values1(y), sizeof s);
     if (node != NULL)

@@ -31,7 +31,7 @@ pair_unit(fsdp_verifier_t *verifier, unit_t *unit)
     FSDP_CHECK(unit->base != NULL, "the task's build() makes no module \"%s\"",
                unit->run->name);
     baseline_hook_casts(unit);
-    if (verifier->options.level == FSDP_VERIFY_PHASE)
+    if (verifier_watches(verifier, unit))
         watch_begin(&unit->base_watch, &verifier->base_recorder_now, unit->base,
                     unit->name);
 }

@@ -42,7 +42,7 @@ roundings(const fsdp_verifier_t *verifier, const verified_t *param)
     const double constants[] = {a->times,        a->over,
                                 a->over_shards,  a->times_replica,
                                 a->over_replica, a->over_all};
-    int count = verifier->shards + verifier->replicas - 2;
+    int count = param->shards + verifier->replicas - 2;
     if (o->gradient_sync != FSDP_SYNC_EACH)
         count += o->micro_batches - 1;
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)

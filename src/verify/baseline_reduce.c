@@ -34,11 +34,11 @@ type_of_delayed(const fsdp_verifier_t *verifier, const verified_t *param)
 
 /* How many sums wait for the last micro-batch. */
 static int
-num_delayed(const fsdp_verifier_t *verifier)
+num_delayed(const fsdp_verifier_t *verifier, const verified_t *param)
 {
     switch (verifier->options.gradient_sync) {
     case FSDP_SYNC_LAST:
-        return verifier->replicas * verifier->shards;
+        return verifier->replicas * param->shards;
     case FSDP_SYNC_LAST_ALL_REDUCE:
         return verifier->replicas;
     case FSDP_SYNC_EACH:
@@ -90,10 +90,13 @@ void
 baseline_prepare_sums(const fsdp_verifier_t *verifier, verified_t *param)
 {
     const fsdp_verify_options_t *o = &verifier->options;
+    double factor = o->divide_factor;
+    if (factor == 0 && param->neighbours > 1) /* of all that sent rows */
+        factor = (double)verifier->shards * verifier->replicas;
     param->averaging =
-        averaging_make(o->averaging, param->summed, verifier->shards,
-                       verifier->replicas, o->divide_factor, o->force_sum);
-    size_t delayed = (size_t)num_delayed(verifier);
+        averaging_make(o->averaging, param->summed, param->shards,
+                       verifier->replicas, factor, o->force_sum);
+    size_t delayed = (size_t)num_delayed(verifier, param);
     param->delayed =
         fsdp_calloc(FSDP_MEM_BASELINE, delayed * sizeof *param->delayed);
     if (o->reduce_order == FSDP_ORDER_MPI) {
@@ -106,8 +109,9 @@ baseline_prepare_sums(const fsdp_verifier_t *verifier, verified_t *param)
 void
 baseline_free_sums(const fsdp_verifier_t *verifier, verified_t *param)
 {
-    for (int i = 0; i < num_delayed(verifier); i++)
+    for (int i = 0; i < num_delayed(verifier, param); i++)
         term_sum_destroy(&param->delayed[i]);
+    term_sum_destroy(&param->over_neighbours);
     term_sum_destroy(&param->over_shards);
     term_sum_destroy(&param->over_replicas);
     term_sum_destroy(&param->over_micros);
@@ -156,8 +160,38 @@ add_rank(fsdp_verifier_t *verifier, verified_t *param, int d, void *term)
         term_sum_add(&param->over_shards, param->summed,
                      verifier->options.reduce_order, term, param->numel);
     }
-    if ((d + 1) % verifier->shards == 0)
-        end_replica(verifier, param, d / verifier->shards);
+    if ((d + 1) % param->shards == 0)
+        end_replica(verifier, param, d / param->shards);
+}
+
+/* Experts that neighbours share out: the sum over them, which the last one has. */
+static void *
+sum_of_neighbours(fsdp_verifier_t *verifier, verified_t *param, int d)
+{
+    fsdp_reduce_order_t order = order_over_micros(verifier);
+    const fsdp_tensor_t *grad = param->base->grad;
+    if (grad != NULL)
+        term_sum_add(&param->over_neighbours, param->lent, order,
+                     converted(param, grad->dtype, grad->data, param->lent),
+                     param->numel);
+    return (d + 1) % param->neighbours == 0
+               ? term_sum_take(&param->over_neighbours, param->lent, order,
+                               param->numel, NULL)
+               : NULL;
+}
+
+/* What rank d brings to the sums over ranks, or has to wait with. */
+static void *
+term_of(fsdp_verifier_t *verifier, verified_t *param, int d, fsdp_dtype_t type)
+{
+    const fsdp_tensor_t *grad = param->base->grad;
+    if (param->neighbours == 1)
+        return grad != NULL ? converted(param, grad->dtype, grad->data, type)
+                            : NULL;
+    void *sum = sum_of_neighbours(verifier, param, d);
+    void *term = sum != NULL ? converted(param, param->lent, sum, type) : NULL;
+    fsdp_free(sum);
+    return term;
 }
 
 void
@@ -166,13 +200,13 @@ baseline_take_gradient(fsdp_verifier_t *verifier, verified_t *param, int d)
     bool delays = verifier->options.gradient_sync == FSDP_SYNC_LAST;
     fsdp_dtype_t type =
         delays ? type_of_delayed(verifier, param) : param->summed;
-    fsdp_tensor_t *grad = param->base->grad;
-    void *term = NULL;
-    if (grad != NULL) {
-        term = converted(param, grad->dtype, grad->data, type);
+    void *term = term_of(verifier, param, d, type);
+    if (term != NULL)
         baseline_add_magnitude(param, type, term);
-    }
     fsdp_parameter_zero_grad(param->base);
+    if ((d + 1) % param->neighbours != 0)
+        return;
+    d /= param->neighbours;
     if (!delays)
         add_rank(verifier, param, d, term);
     else if (term != NULL)
@@ -200,7 +234,7 @@ static void
 add_delayed(fsdp_verifier_t *verifier, verified_t *param)
 {
     bool of_ranks = verifier->options.gradient_sync == FSDP_SYNC_LAST;
-    for (int i = 0; i < num_delayed(verifier); i++) {
+    for (int i = 0; i < num_delayed(verifier, param); i++) {
         void *sum = take_delayed(verifier, param, i);
         if (of_ranks)
             add_rank(verifier, param, i, sum);

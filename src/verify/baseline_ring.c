@@ -74,7 +74,7 @@ find_destinations(const fsdp_verifier_t *verifier, int p)
             for (size_t i = 0; i < run.count; i++) {
                 size_t at = place_of(layout, &run, begin) + i;
                 param->destination[run.whole + i] =
-                    cut ? layout->rank : chunk_of(at, length, verifier->shards);
+                    cut ? layout->rank : chunk_of(at, length, param->shards);
                 param->destination_replica[run.whole + i] =
                     chunk_of(at, length, verifier->replicas);
             }

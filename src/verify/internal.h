@@ -6,6 +6,7 @@
  *      R    replicas, 1 without hybrid sharding
  *      N    S R, ranks with micro-batches of their own: rank d = r S + s of the
  *           data-parallel ones is shard s of replica r
+ *      P    neighbours among which experts are shared out, 1 without
  *      m    micro-batches per rank and step
  *      g    the global index of a micro-batch, fsdp_global_micro_batch()
  *
@@ -35,9 +36,13 @@ typedef struct verified {
 
     /* The baseline's, on rank 0. */
     void *low; /**< the copy that it computes with; NULL: its own data       */
+    int neighbours; /**< P, ranks whose gradients come as one sum, else 1     */
+    int shards;     /**< S / P: ranks that it is cut over                     */
     averaging_t averaging;
+    term_sum_t over_neighbours; /**< in the type of the backward              */
     term_sum_t over_shards, over_replicas;
-    term_sum_t *delayed;    /**< [N] sums over j before they are reduced (or [R]
+    term_sum_t
+        *delayed; /**< [N / P] sums over j before they are reduced (or [R]
                               before the all-reduce); NULL: none             */
     term_sum_t over_micros; /**< of the step                                 */
     int *destination;       /**< [numel] order `ring`: which rank gets it    */
@@ -249,6 +254,12 @@ void *baseline_state(const fsdp_verifier_t *verifier, const verified_t *param,
 
 /** All parameters, and that their padding is zero. */
 void verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase);
+
+/* ---- verifier.c ----------------------------------------------------------- */
+
+/** Is what the unit computes held against the baseline's?  Not what experts do
+ *  who live on several ranks: their rows are those of all of these ranks. */
+bool verifier_watches(const fsdp_verifier_t *verifier, const unit_t *unit);
 
 /* ---- phases.c: collective ------------------------------------------------ */
 

@@ -14,6 +14,13 @@ unit_name(const char *name)
     return name[0] != '\0' ? name : "(root)";
 }
 
+static int
+expert_ranks(const fsdp_verifier_t *verifier)
+{
+    int ranks = verifier->options.expert_ranks;
+    return ranks > 1 ? ranks : 1;
+}
+
 static void
 describe(fsdp_verifier_t *verifier, verified_t *param, fsdp_parameter_t *run)
 {
@@ -23,7 +30,9 @@ describe(fsdp_verifier_t *verifier, verified_t *param, fsdp_parameter_t *run)
         .unit = unit_name(fsdp_parameter_unit(run)),
         .dtype = run->dtype,
         .numel = fsdp_layout_whole_numel(&local.layout),
+        .neighbours = run->num_parts > 1 ? expert_ranks(verifier) : 1,
     };
+    param->shards = verifier->shards / param->neighbours;
     FSDP_CHECK(run->dtype == verifier->dtype,
                "parameter %s is %s, others are %s", run->name,
                fsdp_dtype_name(run->dtype), fsdp_dtype_name(verifier->dtype));
@@ -73,6 +82,16 @@ list_units(fsdp_verifier_t *verifier)
     fsdp_free(list);
 }
 
+bool
+verifier_watches(const fsdp_verifier_t *verifier, const unit_t *unit)
+{
+    for (int p = 0; p < unit->run->num_parameters; p++)
+        if (unit->run->parameter[p]->num_parts > 1 &&
+            expert_ranks(verifier) > 1)
+            return false;
+    return verifier->options.level == FSDP_VERIFY_PHASE;
+}
+
 static void
 watch_units(fsdp_verifier_t *verifier)
 {
@@ -83,8 +102,9 @@ watch_units(fsdp_verifier_t *verifier)
     };
     verifier->recorder_now = &verifier->recorder;
     for (int u = 0; u < verifier->num_units; u++)
-        watch_begin(&verifier->unit[u].watch, &verifier->recorder_now,
-                    verifier->unit[u].run, verifier->unit[u].name);
+        if (verifier_watches(verifier, &verifier->unit[u]))
+            watch_begin(&verifier->unit[u].watch, &verifier->recorder_now,
+                        verifier->unit[u].run, verifier->unit[u].name);
     fsdp_add_observer(&observer);
 }
 
@@ -147,7 +167,8 @@ stop_watching(fsdp_verifier_t *verifier)
 {
     fsdp_remove_observer(verifier);
     for (int u = 0; u < verifier->num_units; u++)
-        watch_end(&verifier->unit[u].watch);
+        if (verifier_watches(verifier, &verifier->unit[u]))
+            watch_end(&verifier->unit[u].watch);
 }
 
 void

@@ -5,7 +5,8 @@
  *          000000000000000011111111111111112222222222222222.
  *
  * A character of the bar is a slice of rows (of elements, for FSDP1): the rank of
- * its last one, or a dot if that is padding. */
+ * its last one, or a dot if that is padding.  Of experts that P ranks share out,
+ * rank r has a chunk of part r mod P. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,8 +35,17 @@ layout_of(const plan_param_t *param, int ranks, int rank)
                        .part_groups = 1,
                        .primary = true};
     memcpy(l.shape, param->shape, sizeof l.shape);
+    l.shape[0] /= (size_t)param->parts;
     l.dim = param->dim;
     return l;
+}
+
+/* The rank that has chunk i, part after part. */
+static int
+rank_of_chunk(int i, int ranks, int parts)
+{
+    int of_part = ranks / parts;
+    return i % of_part * parts + i / of_part;
 }
 
 static void
@@ -86,13 +96,13 @@ print_empty(const int64_t *count, int ranks)
 /* Slices of `total` places: a rank's run of `width` places, of which the first
  * `count` are taken. */
 static void
-print_bar(const int64_t *count, int ranks, int64_t width)
+print_bar(const int64_t *count, int ranks, int parts, int64_t width)
 {
     int64_t total = width * ranks, slices = total < BAR ? total : BAR;
     printf("        ");
     for (int64_t i = 0; i < slices; i++) {
         int64_t place = (i + 1) * total / slices - 1;
-        int rank = (int)(place / width);
+        int rank = rank_of_chunk((int)(place / width), ranks, parts);
         putchar(place % width < count[rank] ? letter(rank) : '.');
     }
     printf("\n");
@@ -103,23 +113,28 @@ print_bar(const int64_t *count, int ranks, int64_t width)
 static void
 draw_rows(const plan_sim_t *sim, const plan_param_t *param, int64_t *rows)
 {
-    int ranks = sim->config.shard;
+    int ranks = sim->config.shard, of_part = ranks / param->parts;
     int64_t row = param->numel / (int64_t)param->shape[param->dim];
+    if (param->dim > 0)
+        row /= param->parts;
     for (int r = 0; r < ranks; r++) {
-        fsdp_layout_t l = layout_of(param, ranks, r);
+        fsdp_layout_t l = layout_of(param, of_part, r / param->parts);
         rows[r] = (int64_t)fsdp_layout_numel(&l) / row;
     }
-    fsdp_layout_t l = layout_of(param, ranks, 0);
+    fsdp_layout_t l = layout_of(param, of_part, 0);
     int64_t chunk = (int64_t)fsdp_layout_max_numel(&l);
     int64_t padding = chunk * ranks - param->numel;
-    printf("        dim %d over %d rank%s, %s", param->dim, ranks,
-           ranks > 1 ? "s" : "", param->dim == 0 ? "rows" : "columns");
+    printf("        ");
+    if (param->parts > 1)
+        printf("dim 0 in %d parts, ", param->parts);
+    printf("dim %d over %d rank%s, %s", param->dim, of_part,
+           of_part > 1 ? "s" : "", param->dim == 0 ? "rows" : "columns");
     print_counts(rows, ranks);
     if (padding > 0)
         printf("; padding %" PRId64 " bytes",
                padding * plan_size(sim->config.dtype));
     printf("\n");
-    print_bar(rows, ranks, chunk / row);
+    print_bar(rows, ranks, param->parts, chunk / row);
     print_empty(rows, ranks);
 }
 
@@ -173,20 +188,22 @@ print_unit(const plan_sim_t *sim, const plan_unit_t *unit)
 {
     const plan_config_t *c = &sim->config;
     bool flat = c->strategy != PLAN_FSDP2;
-    int64_t whole = flat ? unit->flat : c->shard * unit->chunk;
+    int ranks = c->shard / unit->parts; /* that gather one */
+    int64_t whole = flat ? unit->flat : ranks * unit->chunk;
+    int64_t padding = whole * unit->parts - unit->numel;
     printf("\nunit %s: %d parameters, %" PRId64 " elements",
            unit->name[0] != '\0' ? unit->name : "(root)", unit->num_params,
            unit->numel);
     if (flat)
         printf(", one flat parameter of %" PRId64, unit->flat);
-    if (c->shard > 1 && !(flat && keeps_all(sim)))
+    if (ranks > 1 && !(flat && keeps_all(sim)))
         printf("; all-gather of %" PRId64 " bytes in %s, %" PRId64
                " from each rank",
                whole * plan_size(sim->data_dtype),
                fsdp_dtype_name(sim->data_dtype),
-               whole / c->shard * plan_size(sim->data_dtype));
-    if (whole > unit->numel)
-        printf("; padding %" PRId64 " elements", whole - unit->numel);
+               whole / ranks * plan_size(sim->data_dtype));
+    if (padding > 0)
+        printf("; padding %" PRId64 " elements", padding);
     printf("\n");
 }
 

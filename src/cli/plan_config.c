@@ -73,6 +73,7 @@ take_sharding(const cli_options_t *o, plan_config_t *c)
     c->backward_policy = (fsdp_backward_prefetch_t)o->backward_prefetch_policy;
     c->checkpoint = o->activation_checkpointing;
     c->offload = o->offload != NULL;
+    c->expert_parts = (int)o->expert_parallel;
     return FSDP_OK;
 }
 
@@ -109,6 +110,13 @@ take_work(const cli_options_t *o, const cli_task_t *task, plan_config_t *c)
 {
     int ranks = c->shard * c->replicas;
     fsdp_status_t status = cli_run_check(o, ranks);
+    if (status == FSDP_OK && o->experts > 0)
+        status = fsdp_error(FSDP_ERR_USAGE,
+                            "--experts %ld: how many rows an expert gets, and "
+                            "from where, depends on the tokens, so there is "
+                            "no plan; fsdp inspect draws the shards, fsdp "
+                            "train counts",
+                            o->experts);
     if (status != FSDP_OK)
         return status;
     c->batch = o->micro_batch_size;

@@ -38,9 +38,10 @@ block(const plan_config_t *c, fsdp_module_t *model, int i)
 }
 
 static plan_param_t
-describe(const fsdp_parameter_t *p, int shard, bool largest)
+describe(const fsdp_parameter_t *p, int shard, int parts, bool largest)
 {
-    plan_param_t param = {.name = p->name, .ndim = p->ndim, .numel = 1};
+    plan_param_t param = {
+        .name = p->name, .ndim = p->ndim, .parts = parts, .numel = 1};
     memcpy(param.shape, p->shape, sizeof param.shape);
     for (int d = 0; d < p->ndim; d++)
         param.numel *= (int64_t)p->shape[d];
@@ -49,7 +50,9 @@ describe(const fsdp_parameter_t *p, int shard, bool largest)
             p->shape[d] % (size_t)shard == 0)
             param.dim = d;
     int64_t rows = (int64_t)p->shape[param.dim];
-    int64_t row = rows > 0 ? param.numel / rows : 0;
+    if (param.dim == 0)
+        rows /= parts;
+    int64_t row = rows > 0 ? param.numel / parts / rows : 0;
     param.chunk = (rows + shard - 1) / shard * row;
     return param;
 }
@@ -66,6 +69,7 @@ fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
     fsdp_module_parameters(module, list, count);
     unit->name = module->name;
     unit->order = -1;
+    unit->parts = unit->parts > 0 ? unit->parts : 1;
     unit->param =
         fsdp_calloc(FSDP_MEM_OTHER, (count + 1) * sizeof *unit->param);
     int next = 0;
@@ -75,29 +79,49 @@ fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
             continue;
         }
         plan_param_t *param = &unit->param[unit->num_params++];
-        *param = describe(list[i], sim->config.shard, sim->config.largest);
+        *param = describe(list[i], sim->config.shard / unit->parts, unit->parts,
+                          sim->config.largest);
         unit->numel += param->numel;
         unit->chunk += param->chunk;
     }
     fsdp_free(list);
 }
 
+/* A block, and its experts if they are a unit of their own. */
+static void
+fill_block(plan_sim_t *sim, int i)
+{
+    const plan_config_t *c = &sim->config;
+    fsdp_module_t *module = block(c, sim->module, i);
+    fsdp_parameter_t *expert[4];
+    size_t count = 0;
+    if (c->expert_parts > 1) {
+        fsdp_module_t *experts = fsdp_gpt2_experts(sim->module, i);
+        plan_unit_t *unit = &sim->unit[1 + count_blocks(c) + i];
+        unit->parts = c->expert_parts;
+        fill_unit(sim, unit, experts, NULL, 0);
+        count = fsdp_module_parameters(experts, expert, 4);
+    }
+    fill_unit(sim, &sim->unit[1 + i], module,
+              (const fsdp_parameter_t *const *)expert, (int)count);
+}
+
 void
 plan_model_open(plan_sim_t *sim)
 {
     const plan_config_t *c = &sim->config;
+    int blocks = count_blocks(c);
     sim->module = create(c);
-    sim->num_units = 1 + count_blocks(c);
+    sim->num_units = 1 + blocks + (c->expert_parts > 1 ? blocks : 0);
     sim->unit =
         fsdp_calloc(FSDP_MEM_OTHER, (size_t)sim->num_units * sizeof *sim->unit);
     size_t count = fsdp_module_parameters(sim->module, NULL, 0), num_taken = 0;
     fsdp_parameter_t **taken =
         fsdp_alloc(FSDP_MEM_OTHER, (count + 1) * sizeof *taken);
-    for (int i = 1; i < sim->num_units; i++) {
-        fsdp_module_t *module = block(c, sim->module, i - 1);
-        fill_unit(sim, &sim->unit[i], module, NULL, 0);
-        num_taken += fsdp_module_parameters(module, taken + num_taken,
-                                            count - num_taken);
+    for (int i = 0; i < blocks; i++) {
+        fill_block(sim, i);
+        num_taken += fsdp_module_parameters(
+            block(c, sim->module, i), taken + num_taken, count - num_taken);
     }
     sim->unit[0].is_root = true;
     fill_unit(sim, &sim->unit[0], sim->module,

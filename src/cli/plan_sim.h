@@ -70,6 +70,7 @@ typedef struct plan_config {
     plan_accumulation_t accumulation;
     fsdp_reduce_order_t order;
     bool checkpoint, offload;
+    int expert_parts; /**< P ranks share out the experts; inspect only */
     bool largest; /**< cut along the largest dim that can be, not the first */
     long forward_prefetch, backward_prefetch; /**< units; -1: the default   */
     fsdp_backward_prefetch_t backward_policy; /**< FSDP1 */
@@ -109,6 +110,7 @@ typedef struct plan_param {
     int ndim;
     size_t shape[FSDP_MAX_DIMS];
     int dim;              /**< that is cut */
+    int parts; /**< 1, or P: dim 0 is in so many, each over S / P ranks */
     int64_t numel, chunk; /**< chunk: c, padded */
     /* the whole gradient: of this backward's uses, and complete */
     int awaited;
@@ -130,6 +132,7 @@ typedef struct plan_unit {
     plan_param_t *param;
     int num_params;
     bool is_root;
+    int parts; /**< as its parameters' */
     int64_t numel, chunk; /**< padded: S chunk = what a gather gives */
     /* as it runs */
     plan_sharded_t state;

@@ -146,14 +146,26 @@ put_peaks(fsdp_json_writer_t *json, const cli_summary_t *s)
     fsdp_json_close_array(json);
 }
 
+static fsdp_comm_counter_t
+count_of(const cli_summary_t *s, fsdp_collective_t kind)
+{
+    fsdp_comm_counter_t sum = fsdp_mesh_counter(s->mesh, kind), other;
+    if (s->expert_mesh == NULL)
+        return sum;
+    other = fsdp_mesh_counter(s->expert_mesh, kind);
+    sum.calls += other.calls;
+    sum.bytes_sent += other.bytes_sent;
+    sum.seconds += other.seconds;
+    return sum;
+}
+
 static void
 put_collectives(fsdp_json_writer_t *json, const cli_summary_t *s)
 {
     fsdp_json_key(json, "collectives");
     fsdp_json_open_object(json);
     for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
-        fsdp_comm_counter_t counter =
-            fsdp_mesh_counter(s->mesh, (fsdp_collective_t)k);
+        fsdp_comm_counter_t counter = count_of(s, (fsdp_collective_t)k);
         fsdp_json_key(json, fsdp_collective_name((fsdp_collective_t)k));
         fsdp_json_open_object(json);
         put_integer(json, "calls", (int64_t)counter.calls);
@@ -262,8 +274,7 @@ print_collectives(const cli_summary_t *s)
 {
     printf("collectives of rank 0:          calls          bytes sent\n");
     for (int k = 0; k < FSDP_COLLECTIVE_COUNT; k++) {
-        fsdp_comm_counter_t c =
-            fsdp_mesh_counter(s->mesh, (fsdp_collective_t)k);
+        fsdp_comm_counter_t c = count_of(s, (fsdp_collective_t)k);
         if (c.calls > 0)
             printf("    %-22s %10" PRIu64 " %19" PRIu64 "\n",
                    fsdp_collective_name((fsdp_collective_t)k), c.calls,

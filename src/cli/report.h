@@ -23,6 +23,7 @@ typedef struct cli_summary {
     bool verifying;
     fsdp_verify_report_t total;
     const fsdp_mesh_t *mesh; /**< whose collectives are counted             */
+    const fsdp_mesh_t *expert_mesh; /**< NULL: none */
     const int64_t *peaks; /**< [W][CLI_PEAKS], bytes                        */
 } cli_summary_t;
 

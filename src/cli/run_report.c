@@ -40,6 +40,21 @@ cli_run_evaluate(cli_run_t *run)
 
 /* ---- what is said ---------------------------------------------------------- */
 
+/* Of parameters that are in parts, the whole. */
+static size_t
+whole_numel(fsdp_module_t *model)
+{
+    size_t count = fsdp_module_parameters(model, NULL, 0), numel = 0;
+    fsdp_parameter_t **list = fsdp_alloc(FSDP_MEM_OTHER, count * sizeof *list);
+    fsdp_module_parameters(model, list, count);
+    for (size_t i = 0; i < count; i++) {
+        fsdp_layout_t layout = fsdp_layout_whole(list[i]);
+        numel += fsdp_layout_whole_numel(&layout);
+    }
+    fsdp_free(list);
+    return numel;
+}
+
 static const char *const model_name[] = {
     [CLI_GPT2] = "gpt2", [CLI_LLAMA] = "llama", [CLI_MLP] = "mlp"};
 
@@ -51,7 +66,7 @@ cli_run_say_what_begins(const cli_run_t *run)
         return;
     printf("fsdp: %s of %zu parameters, %s, on %d rank%s of %d thread%s; "
            "%ld step%s of %ld x %d x %ld %s\n",
-           model_name[o->model], fsdp_module_num_elements(run->model),
+           model_name[o->model], whole_numel(run->model),
            fsdp_dtype_name(run->task.dtype), run->size,
            run->size > 1 ? "s" : "", fsdp_get_num_threads(),
            fsdp_get_num_threads() > 1 ? "s" : "", o->steps,
@@ -86,6 +101,7 @@ cli_run_summarise(cli_run_t *run, cli_held_out_t held_out)
                                : (double)NAN,
         .verifying = run->verifier != NULL,
         .mesh = run->mesh,
+        .expert_mesh = run->expert_mesh,
         .peaks = peaks,
     };
     if (run->verifier != NULL)

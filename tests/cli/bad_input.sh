@@ -250,6 +250,20 @@ bad '--gradient-sync|fsdp2' $mlp $csv $hybrid --mesh 2x2 \
     --gradient-sync last-all-reduce
 bad '--strategy zero1|--mesh' $mlp $csv --strategy zero1 --mesh 2x2
 bad '--strategy ddp|--api' $mlp $csv --strategy ddp --api fsdp1
+moe="$gpt2 $text --experts 4"
+bad '--experts|--model gpt2' $mlp $csv --experts 4
+bad '--experts-per-token|--experts' $gpt2 $text --experts-per-token 1
+bad '--expert-parallel|--experts' $gpt2 $text --expert-parallel 2
+bad '--router-aux-loss|--experts' $gpt2 $text --router-aux-loss 1
+bad '--experts-per-token 5|--experts 4' $moe --experts-per-token 5
+bad '--expert-parallel 3|--experts 6' $moe --expert-parallel 3
+bad '--expert-parallel 3|4 ranks' $moe --experts 6 --expert-parallel 3
+bad '--expert-parallel 4|2 ranks' $moe --mesh 2x2 --expert-parallel 4
+bad '--experts|--tp' $moe --tp 2
+bad '--expert-parallel|--api fsdp2' $moe --expert-parallel 2 --api fsdp1
+bad '--expert-parallel|--api fsdp2' $moe --expert-parallel 2 --strategy ddp
+bad '--reshard-after-forward 2|experts' $moe --expert-parallel 2 \
+    --reshard-after-forward 2
 counts=2
 bad 'heads|2 ranks|multiple of 2' $gpt2 $text --tp 2 --heads 1
 

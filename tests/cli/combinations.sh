@@ -36,6 +36,23 @@ draws() {
                 list = list " " d
         return list
     }
+    # Experts are not cut by --tp.
+    function mixture() {
+        experts = tp == 1 ? pick("0 1 2 4 5 6") : 0
+        if (experts == 0)
+            return
+        say("experts", experts)
+        maybe("router-aux-loss", "- 0.01")
+        if (experts > 2)
+            maybe("experts-per-token", "- 1 3")
+    }
+    # Ranks among which both can be shared out.
+    function expert_ranks(shards,   d, list) {
+        for (d = 1; d <= experts; d++)
+            if (experts % d == 0 && shards % d == 0)
+                list = list " " d
+        return pick(list)
+    }
     function model(   kind) {
         kind = pick("mlp gpt2 llama")
         if (kind == "mlp")
@@ -50,6 +67,7 @@ draws() {
         if (kind == "gpt2") {
             maybe("untied", "- +")
             maybe("dropout", "- 0.1")
+            mixture()
         }
         if (kind != "mlp") {
             maybe("documents", "- - +")
@@ -78,8 +96,12 @@ draws() {
             shards = pick(divisors(data))
             say("mesh", data / shards "x" shards)
         }
+        shared = experts ? expert_ranks(shards) : 1
+        if (shared > 1)
+            say("expert-parallel", shared)
         maybe("output-dtype", "- - float32 bfloat16")
-        maybe("reshard-after-forward", "- auto true false" divisors(shards))
+        maybe("reshard-after-forward", "- auto true false" \
+            (shared > 1 ? "" : divisors(shards)))
         maybe("averaging", "- - premultiply pre-post sum-then-divide")
         maybe("force-sum", "- - - +")
         if (24 % shards == 0)
@@ -108,6 +130,7 @@ draws() {
         line = ranks
         api = pick("fsdp2 fsdp2 fsdp2 fsdp1 strategy")
         tp = api == "fsdp2" && ranks % 2 == 0 ? pick("1 1 2") : 1
+        experts = 0
         kind = model()
         micros = pick("1 2 3")
         say("micro-batch-size", 2)

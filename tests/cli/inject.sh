@@ -30,6 +30,8 @@ mlp="--model mlp --data $digits --hidden 13,7"
 small="--model mlp --data $digits --hidden 5"
 text="--model gpt2 --data $stories --layers 1 --heads 2 --width 8 --context 96
       --eval-batches 1 --documents --loss-average token"
+moe="--model gpt2 --data $stories --layers 2 --heads 2 --width 8 --context 8
+     --eval-batches 1 --experts 4 --expert-parallel 2"
 low='--param-dtype bfloat16 --reduce-dtype float32'
 hybrid1='--api fsdp1 --sharding-strategy HYBRID_SHARD'
 special="
@@ -63,6 +65,10 @@ strided-as-plain|4|gradient|reduced gradient|$mlp --shard-placement largest
 padding-in-norm|3|norm|norm|$mlp
 tokens-of-rank|2|loss|loss|$(echo $text)
 tokens-of-rank|3|loss|loss|$(echo $text)
+expert-mesh|2|loss|unit output|$(echo $moe)
+expert-mesh|4|loss|unit output|$(echo $moe)
+expert-divide|2|gradient|reduced gradient|$(echo $moe)
+expert-divide|4|gradient|reduced gradient|$(echo $moe)
 "
 
 # found FAULT LEVEL PLACE ARGUMENT...

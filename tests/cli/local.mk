@@ -5,6 +5,7 @@ TESTS += \
     %D%/folder.sh \
     %D%/compare.sh \
     %D%/golden.sh \
+    %D%/experts.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/llama.sh \
@@ -24,6 +25,7 @@ EXTRA_DIST += \
     %D%/folder.sh \
     %D%/compare.sh \
     %D%/golden.sh \
+    %D%/experts.sh \
     %D%/inject.sh \
     %D%/learn.sh \
     %D%/kills.sh \

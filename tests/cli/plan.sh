@@ -157,6 +157,18 @@ fsdp 1 inspect --file "$tmp/mlp.st"
 ends_with 0
 says 'model_type = mlp' 'float32  *\[5, 64\]  *1280  layers.0.weight' \
     '^4 tensors, 385 elements, 1540 bytes$'
+# 6 experts in 2 parts, 3 over 4 ranks: rank r has a chunk of part r mod 2.
+moe='--layers 1 --heads 3 --width 12 --experts 6'
+fsdp 1 inspect $moe --expert-parallel 2 --ranks 8
+ends_with 0
+is_silent
+says '^unit transformer.h.0.mlp.experts: 2 parameters, 6912 elements; '\
+'all-gather of 18432 bytes' \
+    'mlp.experts.w1  \[6, 48, 12\] float32' \
+    'dim 0 in 2 parts, dim 0 over 4 ranks, rows 1 (6 ranks) 0 0; padding 4608' \
+    '^ *024\.135\.$' 'ranks 6 to 7 have nothing of it'
+fsdp 1 plan $moe --ranks 4
+refuses '--experts 6' 'inspect'
 head -c 100 "$tmp/mlp.st" >"$tmp/cut.st"
 fsdp 1 inspect --file "$tmp/cut.st"
 refuses 'cut.st'

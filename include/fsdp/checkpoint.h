@@ -55,14 +55,25 @@ fsdp_status_t fsdp_checkpoint_load(const fsdp_checkpoint_t *checkpoint,
                                    fsdp_module_t *model,
                                    fsdp_optimizer_t *optimizer);
 
+/** What is kept of a parameter, whole and row-major in its own type: its values
+ *  (state NULL), or an optimizer state ("exp_avg").  `numel` is how many elements
+ *  of `dtype` `out` has room for; another shape or type is refused, and a name or
+ *  state that is not there.  Not collective. */
+fsdp_status_t fsdp_checkpoint_read(const fsdp_checkpoint_t *checkpoint,
+                                   const char *name, const char *state,
+                                   fsdp_dtype_t dtype, size_t numel, void *out);
+/** How many updates the parameter has had: without any it has no states.  0 also
+ *  if there is no such parameter. */
+long fsdp_checkpoint_updates(const fsdp_checkpoint_t *checkpoint,
+                             const char *name);
+
 /** All parameters in one safetensors file, as fsdp_model_save() would write
  *  them, a piece at a time: no process ever holds a whole parameter.  Not
  *  collective: one process does it. */
-fsdp_status_t
-fsdp_checkpoint_consolidate(const fsdp_checkpoint_t *checkpoint,
-                            const char *path,
-                            const char *const (*metadata)[2],
-                            size_t num_metadata);
+fsdp_status_t fsdp_checkpoint_consolidate(const fsdp_checkpoint_t *checkpoint,
+                                          const char *path,
+                                          const char *const (*metadata)[2],
+                                          size_t num_metadata);
 
 /** Prints what it holds: parameters, shapes, states, files, who has what. */
 void fsdp_checkpoint_print(const fsdp_checkpoint_t *checkpoint, FILE *out);

@@ -9,6 +9,7 @@
 #ifndef FSDP_VERIFY_H
 #define FSDP_VERIFY_H
 
+#include "fsdp/checkpoint.h"
 #include "fsdp/fully_sharded_data_parallel.h"
 #include "fsdp/grad_scaler.h"
 #include "fsdp/optim.h"
@@ -73,6 +74,11 @@ typedef struct fsdp_verify_options {
                      synchronisation in the type of the backward              */
     const fsdp_grad_scaler_options_t *grad_scaler; /**< NULL: none; borrowed
                                                         during the call       */
+    long good_steps; /**< in a row, that the scaler has seen already          */
+    /** The run goes on from it: the baseline's parameters, optimizer states and
+     *  numbers of updates are read from it whole, by rank 0 alone.  NULL: both
+     *  begin with the task's initial values.  Borrowed during the call. */
+    const fsdp_checkpoint_t *checkpoint;
     double clip_norm; /**< 0: the norm is taken, nothing is clipped    */
     bool adamw;       /**< else SGD                                    */
     fsdp_sgd_options_t sgd;

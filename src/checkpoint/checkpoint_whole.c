@@ -1,6 +1,61 @@
 /* What can be done with a checkpoint without a model. */
+#include <string.h>
+
 #include "checkpoint/checkpoint.h"
 #include "fsdp/memory.h"
+
+/* ---- one parameter ------------------------------------------------------- */
+
+static const fsdp_index_parameter_t *
+find(const fsdp_checkpoint_t *c, const char *name)
+{
+    for (size_t i = 0; i < c->index.num_parameters; i++)
+        if (strcmp(c->index.parameter[i].name, name) == 0)
+            return &c->index.parameter[i];
+    return NULL;
+}
+
+/* Which thing of it that is; -1: there is none. */
+static int
+find_state(const fsdp_checkpoint_t *c, const fsdp_index_parameter_t *p,
+           const char *state)
+{
+    if (state == NULL)
+        return 0;
+    for (int k = 0; k < FSDP_INDEX_MAX_STATES && c->index.state[k] != NULL; k++)
+        if (p->optimizer_step > 0 && strcmp(c->index.state[k], state) == 0)
+            return k + 1;
+    return -1;
+}
+
+fsdp_status_t
+fsdp_checkpoint_read(const fsdp_checkpoint_t *checkpoint, const char *name,
+                     const char *state, fsdp_dtype_t dtype, size_t numel,
+                     void *out)
+{
+    const fsdp_index_parameter_t *p = find(checkpoint, name);
+    int k = p != NULL ? find_state(checkpoint, p, state) : -1;
+    if (k < 0 || p->dtype != dtype || p->numel != numel)
+        return fsdp_error(
+            FSDP_ERR_INPUT, "%s: there is no %s%s%s of %zu elements of type %s",
+            checkpoint->path, state != NULL ? state : "",
+            state != NULL ? " of " : "", name, numel, fsdp_dtype_name(dtype));
+    checkpoint_map_t map = checkpoint_map_of(checkpoint, p);
+    char *tensor = checkpoint_tensor_name(checkpoint, p, k);
+    fsdp_status_t status = checkpoint_read(&map, tensor, 0, numel, out);
+    fsdp_free(tensor);
+    checkpoint_map_free(&map);
+    return status;
+}
+
+long
+fsdp_checkpoint_updates(const fsdp_checkpoint_t *checkpoint, const char *name)
+{
+    const fsdp_index_parameter_t *p = find(checkpoint, name);
+    return p != NULL ? p->optimizer_step : 0;
+}
+
+/* ---- all of them --------------------------------------------------------- */
 
 enum { CHUNK = 1 << 18 }; /* elements at a time */
 

@@ -285,6 +285,8 @@ cli_options_parse(cli_command_t command, int argc, char **argv,
         if (status != FSDP_OK)
             return status;
     }
+    if (options->experts > 0 && options->experts_per_token == 0)
+        options->experts_per_token = options->experts == 1 ? 1 : 2;
     fsdp_status_t filled =
         options->model_folder != NULL ? cli_folder_fill(options) : FSDP_OK;
     if (filled != FSDP_OK)

@@ -29,6 +29,8 @@ typedef struct cli_run {
     fsdp_trace_recorder_t *recorder; /* NULL: not recording */
     struct cli_record *record;       /* what trace.json says */
     const struct cli_replay *replay; /* NULL: --data is trained on; borrowed */
+    fsdp_checkpoint_t *checkpoint;   /* that it goes on from; NULL: none, or it
+                                      has been read */
     fsdp_schedule_t schedule;
     long first_step; /* 1, or the one after the checkpoint's */
     int rank, size;
@@ -64,8 +66,8 @@ fsdp_status_t cli_run_step(cli_run_t *run, cli_step_t *step);
 
 /** --checkpoint-dir and --resume: is what was asked for possible? */
 fsdp_status_t cli_run_check_checkpoint(const cli_options_t *options);
-/** Goes on from the newest checkpoint, if that was asked for and there is one.
- *  Collective. */
+/** Goes on from the newest checkpoint, if that was asked for and there is one,
+ *  which stays open.  Collective. */
 fsdp_status_t cli_run_resume(cli_run_t *run);
 /** Writes one after this step, if it is time.  Collective. */
 fsdp_status_t cli_run_checkpoint(cli_run_t *run, long step);

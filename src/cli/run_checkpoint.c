@@ -14,6 +14,8 @@ static const struct {
     const char *key;
     size_t offset;
 } kept[] = {
+    {"heads", offsetof(cli_options_t, heads)},
+    {"experts-per-token", offsetof(cli_options_t, experts_per_token)},
     {"seed", offsetof(cli_options_t, seed)},
     {"batch-size", offsetof(cli_options_t, batch_size)},
     {"micro-batch-size", offsetof(cli_options_t, micro_batch_size)},
@@ -109,7 +111,6 @@ fsdp_status_t
 cli_run_resume(cli_run_t *run)
 {
     const char *dir = run->o->checkpoint_dir;
-    fsdp_checkpoint_t *checkpoint = NULL;
     run->first_step = 1;
     if (!run->o->resume)
         return FSDP_OK;
@@ -120,11 +121,9 @@ cli_run_resume(cli_run_t *run)
                    dir);
         return FSDP_OK;
     }
-    fsdp_status_t status = fsdp_checkpoint_open(dir, run->comm, &checkpoint);
-    if (status == FSDP_OK)
-        status = resume_from(run, checkpoint);
-    fsdp_checkpoint_close(&checkpoint);
-    return status;
+    fsdp_status_t status =
+        fsdp_checkpoint_open(dir, run->comm, &run->checkpoint);
+    return status == FSDP_OK ? resume_from(run, run->checkpoint) : status;
 }
 
 /* ---- writing ------------------------------------------------------------- */
@@ -157,10 +156,6 @@ cli_run_check_checkpoint(const cli_options_t *o)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--resume and --init each say where to begin; leave "
                           "one of them out");
-    if (o->resume && o->verify != FSDP_VERIFY_OFF)
-        return fsdp_error(FSDP_ERR_USAGE,
-                          "--verify follows a run from its first step, which "
-                          "--resume leaves out; leave one of them out");
     if (some && access(o->checkpoint_dir, W_OK | X_OK) != 0)
         return fsdp_error(FSDP_ERR_IO,
                           "--checkpoint-dir %s: the folder is missing or not "

@@ -112,6 +112,13 @@ make_verifier(cli_run_t *run)
     if (o->verify == FSDP_VERIFY_OFF)
         return;
     fsdp_grad_scaler_options_t scaler = scaler_options(o);
+    long good_steps = 0;
+    if (run->scaler != NULL) { /* which may go on from a checkpoint */
+        fsdp_grad_scaler_state_t state =
+            fsdp_grad_scaler_get_state(run->scaler);
+        scaler.init_scale = state.scale;
+        good_steps = state.growth_tracker;
+    }
     fsdp_verify_options_t options = {
         .level = (fsdp_verify_level_t)o->verify,
         .task = run->callbacks,
@@ -128,6 +135,8 @@ make_verifier(cli_run_t *run)
         .fsdp1 = cli_is_fsdp1(o),
         .mp_policy = cli_mp_policy(o),
         .grad_scaler = o->grad_scaler ? &scaler : NULL,
+        .good_steps = good_steps,
+        .checkpoint = run->checkpoint,
         .clip_norm = o->grad_clip,
         .adamw = o->optimizer == CLI_ADAMW,
         .sgd = cli_run_sgd(o),
@@ -195,6 +204,7 @@ cli_run_open(cli_run_t *run)
         status = run->replay != NULL ? begin_replay(run) : cli_run_resume(run);
     if (status == FSDP_OK)
         make_verifier(run);
+    fsdp_checkpoint_close(&run->checkpoint);
     if (status == FSDP_OK)
         status = cli_run_record(run);
     if (run->task.failed)

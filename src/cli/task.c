@@ -9,14 +9,6 @@
 
 /* ---- shapes ------------------------------------------------------------- */
 
-static size_t
-experts_per_token(const cli_options_t *o)
-{
-    if (o->experts_per_token > 0)
-        return (size_t)o->experts_per_token;
-    return o->experts == 1 ? 1 : 2;
-}
-
 /* The number of heads, or of experts for a token, shows in no shape: only the
  * metadata can tell. */
 static fsdp_status_t
@@ -31,7 +23,7 @@ check_init(const cli_options_t *o)
     if (status == FSDP_OK && o->experts > 0)
         status = cli_metadata_check_option(file, o->init, "num_experts_per_tok",
                                            "experts-per-token",
-                                           (long)experts_per_token(o));
+                                           o->experts_per_token);
     fsdp_safetensors_close(&file);
     return status;
 }
@@ -57,7 +49,7 @@ settle_gpt2(cli_task_t *task)
     task->gpt2.attn_pdrop = o->dropout;
     task->gpt2.tie_word_embeddings = !o->untied;
     task->gpt2.n_experts = (size_t)o->experts;
-    task->gpt2.n_experts_per_tok = experts_per_token(o);
+    task->gpt2.n_experts_per_tok = (size_t)o->experts_per_token;
     task->gpt2.router_aux_loss_coef = o->router_aux_loss;
     task->gpt2.dtype = task->dtype;
     task->gpt2.seed = (uint64_t)o->seed;

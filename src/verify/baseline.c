@@ -58,6 +58,8 @@ baseline_create(fsdp_verifier_t *verifier)
         pair_parameter(verifier, &verifier->param[p]);
     for (int u = 0; u < verifier->num_units; u++)
         pair_unit(verifier, &verifier->unit[u]);
+    if (verifier->options.checkpoint != NULL)
+        baseline_restore(verifier, verifier->options.checkpoint);
     baseline_find_destinations(verifier);
     baseline_create_scaler(verifier);
 }

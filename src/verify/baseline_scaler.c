@@ -19,6 +19,7 @@ baseline_create_scaler(fsdp_verifier_t *verifier)
         .growth = o->growth_factor,
         .backoff = o->backoff_factor,
         .interval = o->growth_interval,
+        .good_steps = verifier->options.good_steps,
     };
 }
 

@@ -186,6 +186,12 @@ void baseline_destroy(fsdp_verifier_t *verifier);
 /** Data-parallel rank d's j-th micro-batch: forward, backward, gradients. */
 void baseline_run(fsdp_verifier_t *verifier, int j, int d);
 
+/* ---- baseline_restore.c: on rank 0 ---------------------------------------- */
+
+/** Parameters, states and numbers of updates of a checkpoint. */
+void baseline_restore(fsdp_verifier_t *verifier,
+                      const fsdp_checkpoint_t *checkpoint);
+
 /* ---- baseline_precision.c: on rank 0 -------------------------------------- */
 
 /** Casts at the module's door, as the run's units do. */
@@ -254,6 +260,8 @@ void *baseline_state(const fsdp_verifier_t *verifier, const verified_t *param,
 
 /** All parameters, and that their padding is zero. */
 void verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase);
+/** All optimizer states. */
+void verifier_compare_states(fsdp_verifier_t *verifier);
 
 /* ---- verifier.c ----------------------------------------------------------- */
 

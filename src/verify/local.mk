@@ -5,6 +5,7 @@ libfsdp_la_SOURCES += \
     %D%/baseline_bound.c \
     %D%/baseline_precision.c \
     %D%/baseline_reduce.c \
+    %D%/baseline_restore.c \
     %D%/baseline_ring.c \
     %D%/baseline_scaler.c \
     %D%/baseline_update.c \

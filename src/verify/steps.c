@@ -225,6 +225,16 @@ compare_state(fsdp_verifier_t *verifier, int i, const char *name)
 }
 
 void
+verifier_compare_states(fsdp_verifier_t *verifier)
+{
+    const fsdp_optimizer_t *optimizer = verifier->options.optimizer;
+    const char *name;
+    for (int i = 0; (name = fsdp_optimizer_state_name(optimizer, i)) != NULL;
+         i++)
+        compare_state(verifier, i, name);
+}
+
+void
 verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase)
 {
     for (int p = 0; p < verifier->num_params; p++) {
@@ -244,12 +254,7 @@ fsdp_verifier_update(fsdp_verifier_t *verifier, double lr)
     if (verifier->rank == 0)
         baseline_update(verifier, lr);
     verifier_compare_parameters(verifier, "parameter");
-    const char *name;
-    for (int i = 0;
-         (name = fsdp_optimizer_state_name(verifier->options.optimizer, i)) !=
-         NULL;
-         i++)
-        compare_state(verifier, i, name);
+    verifier_compare_states(verifier);
     verifier_settle(verifier);
     fsdp_memory_override(former);
 }

@@ -134,6 +134,9 @@ static void
 compare_initial(fsdp_verifier_t *verifier)
 {
     verifier_compare_parameters(verifier, "initial parameter");
+    if (verifier->options.checkpoint != NULL)
+        verifier_compare_states(verifier);
+    verifier->options.checkpoint = NULL; /* ours no longer */
     verifier_settle(verifier);
 }
 

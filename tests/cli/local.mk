@@ -35,6 +35,7 @@ EXTRA_DIST += \
     %D%/plan.sh \
     %D%/program.sh \
     %D%/resume.sh \
+    %D%/resume-matrix.sh \
     %D%/run.sh \
     %D%/save.sh \
     %D%/shrink.sh \
@@ -48,6 +49,12 @@ check-combinations: fsdp$(EXEEXT) data/stories.txt
 	$(AM_TESTS_ENVIRONMENT) : "$${N=100}" "$${SEED=2}"; export N SEED; \
 	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/combinations.sh
 .PHONY: check-combinations
+
+## Checkpoints from and to every strategy and number of ranks
+check-resume: fsdp$(EXEEXT) data/stories.txt
+	$(AM_TESTS_ENVIRONMENT) \
+	srcdir=$(srcdir) $(SHELL) $(srcdir)/%D%/resume-matrix.sh
+.PHONY: check-resume
 
 ## Ranks killed at random moments: make check-kills N=200
 check-kills: fsdp$(EXEEXT)

@@ -74,6 +74,31 @@ for w in 3 5; do
     go_on $((8 - w)) "$tmp/odd$w" "$tmp/again"
 done
 
+# Under a verification unsharded training goes on from the checkpoint as well;
+# resume-matrix.sh has all strategies and numbers of ranks.
+go_on 4 "$tmp/odd5" "$tmp/again" --verify phase --mesh 2x2
+says '^step  *3/4 .*| 0 of [0-9,]* values differ$' '^verified: 0 of '
+go_on 2 "$tmp/odd3" "$tmp/again" --verify step --api fsdp1
+says '^verified: 0 of '
+cp -r "$tmp/odd3" "$tmp/faulty"
+fsdp 3 train $mlp --steps 4 --checkpoint-dir "$tmp/faulty" --resume \
+    --verify phase --inject stale-shard@4
+ends_with 1
+says '^step  *3/4 .*| 0 of ' 'first divergence: step 4, gathered parameter'
+heads="--model gpt2 --data $stories --layers 1 --heads 2 --width 8 --context 4
+       --batch-size 4 --micro-batch-size 2 --eval-batches 1 --grad-scaler
+       --loss-scale 1e9
+       --loss-scale-interval 2 --param-dtype float16"
+mkdir "$tmp/scaled"
+fsdp 2 train $heads --steps 3 --checkpoint-dir "$tmp/scaled"
+ends_with 0
+fsdp 1 train $heads --steps 6 --checkpoint-dir "$tmp/scaled" --resume \
+    --verify step
+ends_with 0
+says '^verified: 0 of '
+fsdp 1 train $heads --steps 8 --checkpoint-dir "$tmp/scaled" --resume --heads 4
+refuses '--heads 4' 'made with 2'
+
 # Every second step, the newest two kept; SGD; what is already there is seen.
 fsdp 2 train $mlp --steps 6 --optimizer sgd --momentum 0.9 \
     --checkpoint-dir "$tmp" --checkpoint-every 2 --checkpoint-keep 2
@@ -95,8 +120,6 @@ fsdp 2 train $mlp --resume
 refuses 'resume needs --checkpoint-dir'
 fsdp 2 train $mlp --checkpoint-dir "$tmp/nowhere"
 refuses 'nowhere' 'missing or not writable'
-fsdp 2 train $mlp --checkpoint-dir "$tmp" --resume --verify step
-refuses 'verify'
 
 # A damaged one is refused.
 printf x | dd of="$tmp/step-00000006/rank-00001.safetensors" bs=1 seek=2000 \

@@ -177,6 +177,11 @@ cli_run_check_save(const cli_options_t *o)
 {
     const char *path = o->save;
     fsdp_status_t status = cli_folder_check_save(o);
+    if (path != NULL && o->experts > 0 && cli_is_save_folder(path))
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--save %s: Hugging Face's GPT-2 knows no experts, "
+                          "so there is no such folder; give the name of a file",
+                          path);
     if (status != FSDP_OK || path == NULL || !cli_speaks() ||
         cli_is_save_folder(path))
         return status;

@@ -61,6 +61,10 @@ cli_run_check_record(const cli_options_t *o)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--record-steps %s begins after --steps %ld",
                           o->record_steps, o->steps);
+    if (o->experts > 0)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "--record and --experts: a trace has no place for a "
+                          "mixture of experts; leave one out");
     if (o->grad_scaler)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--record and --grad-scaler: a trace has no place "

@@ -168,7 +168,7 @@ reuse_memory_and_more(world_t *w)
 static void
 zero_tail(world_t *w)
 {
-    for (int i = 32; i < NUMEL; i++)
+    for (int i = 24; i < NUMEL; i++)
         w->is[i] = 0;
 }
 

@@ -60,8 +60,9 @@ hypothesis_part_shifted(const symptom_t *s, cause_t *cause)
             last = r;
         }
     if (count < 2 || count == rows)
-        return false; /* the whole: rows-shifted */
-    for (int64_t shift = -(int64_t)rows + 1; shift < (int64_t)rows; shift++) {
+        return false;                  /* the whole: rows-shifted */
+    int64_t most = (int64_t)count / 2; /* more would be zeros, mostly */
+    for (int64_t shift = -most; shift <= most; shift++) {
         candidate_t c = wrong_rows_shifted(s, shift);
         if (shift == 0)
             candidate_free(&c);
@@ -125,7 +126,8 @@ hypothesis_pieces_moved(const symptom_t *s, cause_t *cause)
     if (rows < 3 || rows > 4096 || s->numel / rows < 2 || s->copy != NULL)
         return false;
     if (hypothesis_rows_shifted(s, &shift) ||
-        hypothesis_part_shifted(s, &shift))
+        hypothesis_part_shifted(s, &shift) ||
+        hypothesis_rows_permuted(s, &shift))
         return false; /* which says more */
     for (uint64_t a = 0; a < rows; a++) {
         int64_t b = row_from(s, a, from);

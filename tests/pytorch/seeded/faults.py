@@ -1,6 +1,6 @@
 """Faults, one function each: what it does to the script, and, in the table at the end,
-where that first shows and why.  Place and cause were written down before anything was
-run.  Reports are named by their project and number; without one, the fault is our own."""
+where that first shows and why.  The driver checks each place by itself, as the first bits
+that differ from the script that is right.  Reports are named by their project and number; without one, the fault is our own."""
 
 import contextlib
 import dataclasses

@@ -30,9 +30,11 @@ AM_TESTS_ENVIRONMENT = \
       "$${UBSAN_OPTIONS=print_stacktrace=1}"; \
     export OMP_NUM_THREADS OMP_WAIT_POLICY ASAN_OPTIONS UBSAN_OPTIONS;
 
-TESTS += %D%/check-floors.sh %D%/check-data.sh %D%/conformance.sh
+TESTS += %D%/check-floors.sh %D%/check-data.sh %D%/conformance.sh \
+         %D%/replays.sh
 EXTRA_DIST += %D%/check-floors.sh %D%/check-data.sh \
               %D%/conformance.sh %D%/conformance.md \
+              %D%/replays.sh %D%/replays.md \
               build-aux/mpi-tap.sh build-aux/tap-driver.sh
 
 ## What a suite is linked with, and the source it is made of by default.

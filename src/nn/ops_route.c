@@ -9,8 +9,8 @@
 #include "nn/ops_internal.h"
 
 typedef struct saved {
-    double *p;             /* [N,E], owned */
-    const int32_t *expert; /* [N,K], the tape's */
+    double *p;       /* [N,E], owned */
+    int32_t *expert; /* [N,K], owned once recorded */
     size_t tokens, experts, top_k;
     bool normalize;
     double aux_coef;
@@ -20,6 +20,7 @@ static void
 free_saved(void *saved)
 {
     fsdp_free(((saved_t *)saved)->p);
+    fsdp_free(((saved_t *)saved)->expert);
 }
 
 /* ---- probabilities ------------------------------------------------------- */
@@ -230,9 +231,15 @@ fsdp_route(fsdp_tape_t *tape, fsdp_tensor_t *logits, size_t top_k,
     fsdp_node_t *node =
         fsdp_tape_record(tape, &route_op, fsdp_values2(logits, r.counts), NULL,
                          0, outputs, sizeof s);
-    if (node != NULL)
+    /* A checkpoint may free the tensor before the backward. */
+    s.expert = NULL;
+    if (node != NULL) {
+        size_t bytes = fsdp_tensor_numel(r.expert) * sizeof *s.expert;
+        s.expert = fsdp_alloc(FSDP_MEM_ACTIVATION, bytes);
+        memcpy(s.expert, r.expert->data, bytes);
         *(saved_t *)fsdp_node_saved(node) = s;
-    else
+    } else {
         free_saved(&s);
+    }
     return r;
 }

@@ -37,6 +37,7 @@ verified 6 6 --expert-parallel 3 --verify phase --reduce-order ring \
     --reduce-dtype float32 --activation-checkpointing
 verified 4 4 --expert-parallel 2 --verify phase --divide-factor default \
     --averaging premultiply --experts-per-token 1 --reduce-order mpi
+verified 2 6 --verify phase --activation-checkpointing --experts-per-token 1
 verified 2 4 --verify phase --api fsdp1
 verified 2 4 --verify phase --strategy zero2
 

@@ -270,6 +270,31 @@ START_TEST(the_smallest)
 }
 END_TEST
 
+/* What is between the matches is a piece too, and nothing is merged across. */
+START_TEST(between_matches)
+{
+    static const char *const split[] = {
+        REGEX("b"),
+        SPLIT("\"pattern\":{\"String\":\"b\"},\"behavior\":\"Isolated\"")};
+    static const int32_t expected[] = {'a', 'b', 'a', 'b', 'c'};
+    for (int i = 0; i < 2; i++) {
+        char *text = by_hand("\"ab\":256", "[\"a b\"]", split[i]);
+        fsdp_tokenizer_t *t;
+        int32_t *token;
+        size_t count;
+        put_file(text);
+        ck_assert(fsdp_tokenizer_open(file_name, &t) == FSDP_OK);
+        ck_assert(fsdp_tokenizer_encode(t, "ababc", 5, false, &token, &count,
+                                        NULL) == FSDP_OK);
+        ck_assert_uint_eq(count, 5);
+        ck_assert_mem_eq(token, expected, sizeof expected);
+        fsdp_free(token);
+        fsdp_tokenizer_close(&t);
+        fsdp_free(text);
+    }
+}
+END_TEST
+
 static void
 refused(const char *text, const char *message)
 {
@@ -408,6 +433,7 @@ main(int argc, char **argv)
     tcase_add_test(tc, as_llama_3);
     tcase_add_test(tc, a_piece_without_end);
     tcase_add_test(tc, the_smallest);
+    tcase_add_test(tc, between_matches);
     tcase_add_test(tc, what_is_refused);
     tcase_add_test(tc, cut_anywhere);
     tcase_add_test(tc, a_pattern_without_end);

@@ -2,6 +2,7 @@
 ## PyTorch 2.13.  make check-pytorch PYTHON=/venv/bin/python CASES="gpt2-3 mlp-1"
 EXTRA_DIST += \
     %D%/cases.py \
+    %D%/check-pytorch.sh \
     %D%/check_pytorch.py \
     %D%/hf_files.py \
     %D%/seeded/faults.py \
@@ -12,15 +13,8 @@ EXTRA_DIST += \
 
 check-pytorch: fsdp$(EXEEXT)
 	@$(AM_TESTS_ENVIRONMENT) \
-	python=$${PYTHON:-$${FSDP_PYTHON:-python3}}; \
-	command -v "$$python" >/dev/null || \
-	    { echo "check-pytorch: skipped: there is no $$python"; exit 0; }; \
-	PYTHONDONTWRITEBYTECODE=1 "$$python" $(srcdir)/%D%/check_pytorch.py \
-	    --fsdp ./fsdp$(EXEEXT) --mpiexec '$(MPIEXEC)' $(CASES) || \
-	    { test $$? = 77; exit; }; \
-	test -n '$(CASES)' || PYTHONDONTWRITEBYTECODE=1 "$$python" \
-	    $(srcdir)/%D%/seeded/run.py --quick --fsdp ./fsdp$(EXEEXT) \
-	    --mpiexec '$(MPIEXEC)'
+	PYTHON='$(PYTHON)' CASES='$(CASES)' srcdir=$(srcdir) \
+	$(SHELL) $(srcdir)/%D%/check-pytorch.sh
 .PHONY: check-pytorch
 
 ## Faults put into training scripts of PyTorch, each to be found where it is, and

@@ -336,7 +336,9 @@ list_parameters(replayer_t *r)
         v->param[p] = (verified_t){.run = list[p],
                                    .unit = unit_of(r, list[p]->name),
                                    .dtype = list[p]->dtype,
-                                   .numel = fsdp_parameter_numel(list[p])};
+                                   .numel = fsdp_parameter_numel(list[p]),
+                                   .neighbours = 1,
+                                   .shards = v->shards};
         lay_out(r, &v->param[p]);
     }
     fsdp_free(list);

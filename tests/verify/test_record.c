@@ -23,7 +23,7 @@ enum {
     STEPS = 3,
     MOST = 64
 };
-static const double lr = 0.125, clip = 0.25;
+static const double lr = 0.125, clip = 0.0625;
 
 typedef struct variant {
     fsdp_gradient_sync_t sync;

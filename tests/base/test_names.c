@@ -112,7 +112,7 @@ END_TEST
 START_TEST(faults_have_names)
 {
     ck_assert_str_eq(fsdp_fault_name(FSDP_FAULT_NONE), "none");
-    ck_assert_int_eq(FSDP_FAULT_COUNT, 31); /* thirty, and none */
+    ck_assert_int_eq(FSDP_FAULT_COUNT, 33); /* thirty-two, and none */
     for (int k = 1; k < FSDP_FAULT_COUNT; k++) {
         fsdp_fault_kind_t kind = (fsdp_fault_kind_t)k;
         ck_assert_int_eq(fsdp_fault_choose(fsdp_fault_name(kind)), FSDP_OK);

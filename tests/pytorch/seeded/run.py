@@ -288,7 +288,10 @@ def main():
         shutil.rmtree(a.out, ignore_errors=True)
     missed = len(cases) - count["place ok"]
     uncaused = len(cases) - count["cause ok"]
-    return 1 if count["failed"] or missed or false or uncaused > len(cases) // 6 else 0
+    too_few = uncaused > len(cases) // 6  # causes; the suite asks for 25 of 30
+    bad = count["failed"] + missed + false + too_few
+    print(f"{max(0, len(cases) + len(chosen) - bad)} passed, {bad} failed")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

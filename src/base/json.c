@@ -109,6 +109,16 @@ fsdp_json_get_number(const fsdp_json_t *value, double *result)
     return true;
 }
 
+bool
+fsdp_json_get_count(const fsdp_json_t *value, int64_t max, uint64_t *result)
+{
+    int64_t number;
+    if (!fsdp_json_get_integer(value, &number) || number < 0 || number > max)
+        return false;
+    *result = (uint64_t)number;
+    return true;
+}
+
 const char *
 fsdp_json_get_string(const fsdp_json_t *value)
 {

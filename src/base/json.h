@@ -47,6 +47,9 @@ const char *fsdp_json_kind_name(const fsdp_json_t *value);
 bool fsdp_json_get_bool(const fsdp_json_t *value, bool *result);
 bool fsdp_json_get_integer(const fsdp_json_t *value, int64_t *result);
 bool fsdp_json_get_number(const fsdp_json_t *value, double *result);
+/** A whole number from 0 to `max`. */
+bool fsdp_json_get_count(const fsdp_json_t *value, int64_t max,
+                         uint64_t *result);
 /** The string, which ends with the value's document; NULL if it is none.  It
  *  holds no zero byte. */
 const char *fsdp_json_get_string(const fsdp_json_t *value);
@@ -104,5 +107,15 @@ void fsdp_json_string(fsdp_json_writer_t *writer, const char *text);
 /** The same for `length` bytes, zeros among them. */
 void fsdp_json_string_n(fsdp_json_writer_t *writer, const char *text,
                         size_t length);
+
+/** A member of an object: its key and its value. */
+void fsdp_json_put_string(fsdp_json_writer_t *writer, const char *key,
+                          const char *text);
+void fsdp_json_put_integer(fsdp_json_writer_t *writer, const char *key,
+                           int64_t value);
+void fsdp_json_put_double(fsdp_json_writer_t *writer, const char *key,
+                          double value);
+void fsdp_json_put_bool(fsdp_json_writer_t *writer, const char *key,
+                        bool value);
 
 #endif

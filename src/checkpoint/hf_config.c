@@ -144,29 +144,7 @@ read_gpt2(reader_t *r, fsdp_gpt2_config_t *c)
 static void
 write_size(fsdp_json_writer_t *w, const char *field, size_t size)
 {
-    fsdp_json_key(w, field);
-    fsdp_json_integer(w, (int64_t)size);
-}
-
-static void
-write_number(fsdp_json_writer_t *w, const char *field, double number)
-{
-    fsdp_json_key(w, field);
-    fsdp_json_double(w, number);
-}
-
-static void
-write_bool(fsdp_json_writer_t *w, const char *field, bool value)
-{
-    fsdp_json_key(w, field);
-    fsdp_json_bool(w, value);
-}
-
-static void
-write_text(fsdp_json_writer_t *w, const char *field, const char *text)
-{
-    fsdp_json_key(w, field);
-    fsdp_json_string(w, text);
+    fsdp_json_put_integer(w, field, (int64_t)size);
 }
 
 static void
@@ -176,7 +154,7 @@ write_class(fsdp_json_writer_t *w, const char *class, const char *model_type)
     fsdp_json_open_array(w);
     fsdp_json_string(w, class);
     fsdp_json_close_array(w);
-    write_text(w, "model_type", model_type);
+    fsdp_json_put_string(w, "model_type", model_type);
 }
 
 static void
@@ -190,13 +168,13 @@ write_gpt2(const fsdp_gpt2_config_t *c, fsdp_json_writer_t *w)
     write_size(w, "n_head", c->n_head);
     fsdp_json_key(w, "n_inner");
     fsdp_json_null(w);
-    write_text(w, "activation_function", "gelu_new");
-    write_number(w, "resid_pdrop", c->resid_pdrop);
-    write_number(w, "embd_pdrop", c->embd_pdrop);
-    write_number(w, "attn_pdrop", c->attn_pdrop);
-    write_number(w, "layer_norm_epsilon", c->layer_norm_epsilon);
-    write_number(w, "initializer_range", c->initializer_range);
-    write_bool(w, "tie_word_embeddings", c->tie_word_embeddings);
+    fsdp_json_put_string(w, "activation_function", "gelu_new");
+    fsdp_json_put_double(w, "resid_pdrop", c->resid_pdrop);
+    fsdp_json_put_double(w, "embd_pdrop", c->embd_pdrop);
+    fsdp_json_put_double(w, "attn_pdrop", c->attn_pdrop);
+    fsdp_json_put_double(w, "layer_norm_epsilon", c->layer_norm_epsilon);
+    fsdp_json_put_double(w, "initializer_range", c->initializer_range);
+    fsdp_json_put_bool(w, "tie_word_embeddings", c->tie_word_embeddings);
 }
 
 /* ---- Llama -------------------------------------------------------------- */
@@ -267,20 +245,21 @@ write_llama(const fsdp_llama_config_t *c, fsdp_json_writer_t *w)
     write_size(w, "num_attention_heads", c->num_attention_heads);
     write_size(w, "num_key_value_heads", c->num_key_value_heads);
     write_size(w, "head_dim", c->head_dim);
-    write_text(w, "hidden_act", "silu");
+    fsdp_json_put_string(w, "hidden_act", "silu");
     write_size(w, "max_position_embeddings", c->max_position_embeddings);
-    write_number(w, "initializer_range", c->initializer_range);
-    write_number(w, "rms_norm_eps", c->rms_norm_eps);
-    write_number(w, "rope_theta", c->rope_theta); /* for transformers 4 */
+    fsdp_json_put_double(w, "initializer_range", c->initializer_range);
+    fsdp_json_put_double(w, "rms_norm_eps", c->rms_norm_eps);
+    fsdp_json_put_double(w, "rope_theta",
+                         c->rope_theta); /* for transformers 4 */
     fsdp_json_key(w, "rope_parameters");
     fsdp_json_open_object(w);
-    write_text(w, "rope_type", "default");
-    write_number(w, "rope_theta", c->rope_theta);
+    fsdp_json_put_string(w, "rope_type", "default");
+    fsdp_json_put_double(w, "rope_theta", c->rope_theta);
     fsdp_json_close_object(w);
-    write_number(w, "attention_dropout", c->attention_dropout);
-    write_bool(w, "attention_bias", c->attention_bias);
-    write_bool(w, "mlp_bias", c->mlp_bias);
-    write_bool(w, "tie_word_embeddings", c->tie_word_embeddings);
+    fsdp_json_put_double(w, "attention_dropout", c->attention_dropout);
+    fsdp_json_put_bool(w, "attention_bias", c->attention_bias);
+    fsdp_json_put_bool(w, "mlp_bias", c->mlp_bias);
+    fsdp_json_put_bool(w, "tie_word_embeddings", c->tie_word_embeddings);
 }
 
 /* ---- either ------------------------------------------------------------- */
@@ -346,6 +325,6 @@ fsdp_hf_config_write(const fsdp_hf_config_t *config, fsdp_json_writer_t *w)
     else
         write_llama(&config->llama, w);
     if (config->stored != FSDP_DTYPE_NONE)
-        write_text(w, "dtype", fsdp_dtype_name(config->stored));
+        fsdp_json_put_string(w, "dtype", fsdp_dtype_name(config->stored));
     fsdp_json_close_object(w);
 }

@@ -76,20 +76,6 @@ fsdp_index_free(fsdp_index_t *index)
 /* ---- writing ------------------------------------------------------------ */
 
 static void
-write_text(fsdp_json_writer_t *w, const char *key, const char *text)
-{
-    fsdp_json_key(w, key);
-    fsdp_json_string(w, text);
-}
-
-static void
-write_number(fsdp_json_writer_t *w, const char *key, int64_t number)
-{
-    fsdp_json_key(w, key);
-    fsdp_json_integer(w, number);
-}
-
-static void
 write_files(fsdp_json_writer_t *w, const fsdp_index_t *index)
 {
     char digits[20];
@@ -99,19 +85,17 @@ write_files(fsdp_json_writer_t *w, const fsdp_index_t *index)
         const fsdp_index_file_t *file = &index->file[i];
         snprintf(digits, sizeof digits, "%016jx", (uintmax_t)file->checksum);
         fsdp_json_open_object(w);
-        write_text(w, "name", file->name);
-        write_number(w, "bytes", (int64_t)file->bytes);
-        write_text(w, "xxh3_64", digits);
+        fsdp_json_put_string(w, "name", file->name);
+        fsdp_json_put_integer(w, "bytes", (int64_t)file->bytes);
+        fsdp_json_put_string(w, "xxh3_64", digits);
         fsdp_json_close_object(w);
     }
     fsdp_json_close_array(w);
 }
 
-static void
-write_piece(fsdp_json_writer_t *w, const fsdp_index_piece_t *piece)
+void
+fsdp_index_runs_write(const fsdp_index_piece_t *piece, fsdp_json_writer_t *w)
 {
-    fsdp_json_open_object(w);
-    write_number(w, "file", piece->file);
     fsdp_json_key(w, "runs");
     fsdp_json_open_array(w);
     for (size_t i = 0; i < piece->num_runs; i++) {
@@ -124,6 +108,14 @@ write_piece(fsdp_json_writer_t *w, const fsdp_index_piece_t *piece)
         fsdp_json_close_array(w);
     }
     fsdp_json_close_array(w);
+}
+
+static void
+write_piece(fsdp_json_writer_t *w, const fsdp_index_piece_t *piece)
+{
+    fsdp_json_open_object(w);
+    fsdp_json_put_integer(w, "file", piece->file);
+    fsdp_index_runs_write(piece, w);
     fsdp_json_close_object(w);
 }
 
@@ -131,14 +123,14 @@ static void
 write_parameter(fsdp_json_writer_t *w, const fsdp_index_parameter_t *parameter)
 {
     fsdp_json_open_object(w);
-    write_text(w, "name", parameter->name);
-    write_text(w, "dtype", fsdp_dtype_name(parameter->dtype));
+    fsdp_json_put_string(w, "name", parameter->name);
+    fsdp_json_put_string(w, "dtype", fsdp_dtype_name(parameter->dtype));
     fsdp_json_key(w, "shape");
     fsdp_json_open_array(w);
     for (int d = 0; d < parameter->ndim; d++)
         fsdp_json_integer(w, (int64_t)parameter->shape[d]);
     fsdp_json_close_array(w);
-    write_number(w, "optimizer_step", parameter->optimizer_step);
+    fsdp_json_put_integer(w, "optimizer_step", parameter->optimizer_step);
     fsdp_json_key(w, "pieces");
     fsdp_json_open_array(w);
     for (size_t i = 0; i < parameter->num_pieces; i++)
@@ -153,10 +145,10 @@ fsdp_index_write(const fsdp_index_t *index, const char *const (*metadata)[2],
 {
     fsdp_json_writer_t *w = fsdp_json_writer_create();
     fsdp_json_open_object(w);
-    write_text(w, "format", "libfsdp-checkpoint");
-    write_number(w, "version", FSDP_INDEX_VERSION);
-    write_number(w, "step", index->step);
-    write_number(w, "world_size", index->world_size);
+    fsdp_json_put_string(w, "format", "libfsdp-checkpoint");
+    fsdp_json_put_integer(w, "version", FSDP_INDEX_VERSION);
+    fsdp_json_put_integer(w, "step", index->step);
+    fsdp_json_put_integer(w, "world_size", index->world_size);
     fsdp_json_key(w, "optimizer_states");
     fsdp_json_open_array(w);
     for (int s = 0; s < FSDP_INDEX_MAX_STATES && index->state[s] != NULL; s++)
@@ -165,7 +157,7 @@ fsdp_index_write(const fsdp_index_t *index, const char *const (*metadata)[2],
     fsdp_json_key(w, "metadata");
     fsdp_json_open_object(w);
     for (size_t i = 0; i < num_metadata; i++)
-        write_text(w, metadata[i][0], metadata[i][1]);
+        fsdp_json_put_string(w, metadata[i][0], metadata[i][1]);
     fsdp_json_close_object(w);
     write_files(w, index);
     fsdp_json_key(w, "parameters");

@@ -61,6 +61,14 @@ typedef struct fsdp_index {
     fsdp_json_t *document; /**< of a read one: keeps the metadata's strings */
 } fsdp_index_t;
 
+/** Reads [begin, count, stride, repeat] of a whole of `numel` elements.  Returns
+ *  what is wrong with it, to stand behind a name; NULL: nothing. */
+const char *fsdp_index_run_read(const fsdp_json_t *value, uint64_t numel,
+                                fsdp_index_run_t *run);
+/** Writes the member "runs". */
+void fsdp_index_runs_write(const fsdp_index_piece_t *piece,
+                           fsdp_json_writer_t *writer);
+
 /** The runs of a layout, put together where they are evenly spaced; owned. */
 fsdp_index_piece_t fsdp_index_piece_of(const fsdp_layout_t *layout, int file);
 void fsdp_index_free(fsdp_index_t *index);

@@ -22,16 +22,6 @@ bad(const reader_t *r, const char *where, const char *what)
 
 /* ---- values ------------------------------------------------------------- */
 
-static bool
-get_count(const fsdp_json_t *value, int64_t max, uint64_t *count)
-{
-    int64_t number;
-    if (!fsdp_json_get_integer(value, &number) || number < 0 || number > max)
-        return false;
-    *count = (uint64_t)number;
-    return true;
-}
-
 /* A list of `size`-byte items for the elements of an array. */
 static void *
 room_for(const fsdp_json_t *array, size_t size, size_t *count)
@@ -76,8 +66,8 @@ read_files(const reader_t *r, const fsdp_json_t *files)
         if (!is_plain_name(name))
             return bad(r, "a file", "has no name, or one with a folder in it");
         file->name = fsdp_strdup(name);
-        if (!get_count(fsdp_json_member(entry, "bytes"), INT64_MAX,
-                       &file->bytes))
+        if (!fsdp_json_get_count(fsdp_json_member(entry, "bytes"), INT64_MAX,
+                                 &file->bytes))
             return bad(r, name, "has no size");
         if (!get_checksum(fsdp_json_member(entry, "xxh3_64"), &file->checksum))
             return bad(r, name, "has no checksum of 16 digits");
@@ -101,21 +91,19 @@ run_fits(const fsdp_index_run_t *run, uint64_t numel)
            !__builtin_add_overflow(end, run->count, &end) && end <= numel;
 }
 
-static fsdp_status_t
-read_run(const reader_t *r, const fsdp_json_t *value, uint64_t numel,
-         const char *name, fsdp_index_run_t *run)
+const char *
+fsdp_index_run_read(const fsdp_json_t *value, uint64_t numel,
+                    fsdp_index_run_t *run)
 {
     uint64_t *const field[] = {&run->begin, &run->count, &run->stride,
                                &run->repeat};
     bool good =
         fsdp_json_is(value, FSDP_JSON_ARRAY) && fsdp_json_size(value) == 4;
     for (size_t i = 0; i < 4 && good; i++)
-        good = get_count(fsdp_json_at(value, i), INT64_MAX, field[i]);
+        good = fsdp_json_get_count(fsdp_json_at(value, i), INT64_MAX, field[i]);
     if (!good)
-        return bad(r, name, "has a run that is not four whole numbers");
-    if (!run_fits(run, numel))
-        return bad(r, name, "has a run that lies outside of it");
-    return FSDP_OK;
+        return "has a run that is not four whole numbers";
+    return run_fits(run, numel) ? NULL : "has a run that lies outside of it";
 }
 
 static fsdp_status_t
@@ -124,24 +112,25 @@ read_piece(const reader_t *r, const fsdp_json_t *value,
 {
     uint64_t file;
     const fsdp_json_t *runs = fsdp_json_member(value, "runs");
-    if (!get_count(fsdp_json_member(value, "file"),
-                   (int64_t)r->index->num_files - 1, &file))
+    if (!fsdp_json_get_count(fsdp_json_member(value, "file"),
+                             (int64_t)r->index->num_files - 1, &file))
         return bad(r, parameter->name, "has a piece in no file of the list");
     if (!fsdp_json_is(runs, FSDP_JSON_ARRAY))
         return bad(r, parameter->name, "has a piece without runs");
     piece->file = (int)file;
     piece->run = room_for(runs, sizeof *piece->run, &piece->num_runs);
-    fsdp_status_t status = FSDP_OK;
-    for (size_t i = 0; i < piece->num_runs && status == FSDP_OK; i++) {
-        status = read_run(r, fsdp_json_at(runs, i), parameter->numel,
-                          parameter->name, &piece->run[i]);
+    for (size_t i = 0; i < piece->num_runs; i++) {
+        const char *fault = fsdp_index_run_read(
+            fsdp_json_at(runs, i), parameter->numel, &piece->run[i]);
+        if (fault != NULL)
+            return bad(r, parameter->name, fault);
         piece->numel += piece->run[i].count * piece->run[i].repeat;
         if (piece->numel > parameter->numel ||
             piece->numel > r->index->file[file].bytes)
             return bad(r, parameter->name,
                        "has a piece larger than itself or than its file");
     }
-    return status;
+    return FSDP_OK;
 }
 
 /* ---- does each element come once? ---------------------------------------- */
@@ -215,8 +204,8 @@ read_shape(const reader_t *r, const fsdp_json_t *shape,
     parameter->ndim = (int)ndim;
     parameter->numel = 1;
     for (size_t d = 0; d < ndim; d++)
-        if (!get_count(fsdp_json_at(shape, d), INT64_MAX,
-                       &parameter->shape[d]) ||
+        if (!fsdp_json_get_count(fsdp_json_at(shape, d), INT64_MAX,
+                                 &parameter->shape[d]) ||
             __builtin_mul_overflow(parameter->numel, parameter->shape[d],
                                    &parameter->numel) ||
             parameter->numel > INT64_MAX)
@@ -239,7 +228,8 @@ read_parameter(const reader_t *r, const fsdp_json_t *value,
         dtype != NULL ? fsdp_dtype_from_name(dtype) : FSDP_DTYPE_NONE;
     if (!fsdp_dtype_is_floating(parameter->dtype))
         return bad(r, name, "has no floating \"dtype\"");
-    if (!get_count(fsdp_json_member(value, "optimizer_step"), INT32_MAX, &step))
+    if (!fsdp_json_get_count(fsdp_json_member(value, "optimizer_step"),
+                             INT32_MAX, &step))
         return bad(r, name, "has no \"optimizer_step\"");
     parameter->optimizer_step = (long)step;
     fsdp_status_t status =
@@ -294,12 +284,14 @@ read_head(const reader_t *r, const fsdp_json_t *all)
     uint64_t version, step, world;
     if (format == NULL || strcmp(format, "libfsdp-checkpoint") != 0)
         return bad(r, "\"format\"", "is not \"libfsdp-checkpoint\"");
-    if (!get_count(fsdp_json_member(all, "version"), INT32_MAX, &version) ||
+    if (!fsdp_json_get_count(fsdp_json_member(all, "version"), INT32_MAX,
+                             &version) ||
         version != FSDP_INDEX_VERSION)
         return bad(r, "\"version\"", "is not 1");
-    if (!get_count(fsdp_json_member(all, "step"), INT64_MAX, &step))
+    if (!fsdp_json_get_count(fsdp_json_member(all, "step"), INT64_MAX, &step))
         return bad(r, "\"step\"", "is no whole number");
-    if (!get_count(fsdp_json_member(all, "world_size"), 1 << 20, &world) ||
+    if (!fsdp_json_get_count(fsdp_json_member(all, "world_size"), 1 << 20,
+                             &world) ||
         world < 1)
         return bad(r, "\"world_size\"", "is no number of ranks");
     if (!fsdp_json_is(fsdp_json_member(all, "metadata"), FSDP_JSON_OBJECT))

@@ -72,37 +72,16 @@ end_event(fsdp_json_writer_t *json)
 }
 
 static void
-put_integer(fsdp_json_writer_t *json, const char *key, int64_t value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_integer(json, value);
-}
-
-static void
-put_double(fsdp_json_writer_t *json, const char *key, double value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_double(json, value);
-}
-
-static void
-put_string(fsdp_json_writer_t *json, const char *key, const char *value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_string(json, value);
-}
-
-static void
 log_step(const cli_step_t *s)
 {
     fsdp_json_writer_t *json = begin_event("step");
-    put_integer(json, "step", s->step);
-    put_double(json, "loss", s->loss);
-    put_double(json, "grad_norm", s->grad_norm);
-    put_double(json, "lr", s->lr);
-    put_double(json, "tokens_per_s", s->per_second);
-    put_integer(json, "verified", (int64_t)s->report.compared);
-    put_integer(json, "differing", (int64_t)s->report.differing);
+    fsdp_json_put_integer(json, "step", s->step);
+    fsdp_json_put_double(json, "loss", s->loss);
+    fsdp_json_put_double(json, "grad_norm", s->grad_norm);
+    fsdp_json_put_double(json, "lr", s->lr);
+    fsdp_json_put_double(json, "tokens_per_s", s->per_second);
+    fsdp_json_put_integer(json, "verified", (int64_t)s->report.compared);
+    fsdp_json_put_integer(json, "differing", (int64_t)s->report.differing);
     end_event(json);
 }
 
@@ -115,16 +94,16 @@ put_divergence(fsdp_json_writer_t *json, const fsdp_divergence_t *d)
         return;
     }
     fsdp_json_open_object(json);
-    put_integer(json, "step", d->step);
-    put_string(json, "phase", d->phase);
-    put_string(json, "unit", d->unit);
-    put_string(json, "name", d->name);
-    put_integer(json, "micro_batch", d->micro);
-    put_integer(json, "element", (int64_t)d->element);
-    put_integer(json, "rank", d->rank);
-    put_double(json, "ours", d->ours);
-    put_double(json, "expected", d->expected);
-    put_double(json, "ulps", d->ulps);
+    fsdp_json_put_integer(json, "step", d->step);
+    fsdp_json_put_string(json, "phase", d->phase);
+    fsdp_json_put_string(json, "unit", d->unit);
+    fsdp_json_put_string(json, "name", d->name);
+    fsdp_json_put_integer(json, "micro_batch", d->micro);
+    fsdp_json_put_integer(json, "element", (int64_t)d->element);
+    fsdp_json_put_integer(json, "rank", d->rank);
+    fsdp_json_put_double(json, "ours", d->ours);
+    fsdp_json_put_double(json, "expected", d->expected);
+    fsdp_json_put_double(json, "ulps", d->ulps);
     fsdp_json_close_object(json);
 }
 
@@ -135,12 +114,13 @@ put_peaks(fsdp_json_writer_t *json, const cli_summary_t *s)
     fsdp_json_open_array(json);
     for (int r = 0; r < world_size(); r++) {
         fsdp_json_open_object(json);
-        put_integer(json, "rank", r);
+        fsdp_json_put_integer(json, "rank", r);
         for (int c = 0; c < FSDP_MEM_COUNT; c++)
-            put_integer(json,
-                        fsdp_memory_category_name((fsdp_memory_category_t)c),
-                        s->peaks[r * CLI_PEAKS + c]);
-        put_integer(json, "sum", s->peaks[r * CLI_PEAKS + CLI_PEAK_OF_SUM]);
+            fsdp_json_put_integer(
+                json, fsdp_memory_category_name((fsdp_memory_category_t)c),
+                s->peaks[r * CLI_PEAKS + c]);
+        fsdp_json_put_integer(json, "sum",
+                              s->peaks[r * CLI_PEAKS + CLI_PEAK_OF_SUM]);
         fsdp_json_close_object(json);
     }
     fsdp_json_close_array(json);
@@ -168,9 +148,9 @@ put_collectives(fsdp_json_writer_t *json, const cli_summary_t *s)
         fsdp_comm_counter_t counter = count_of(s, (fsdp_collective_t)k);
         fsdp_json_key(json, fsdp_collective_name((fsdp_collective_t)k));
         fsdp_json_open_object(json);
-        put_integer(json, "calls", (int64_t)counter.calls);
-        put_integer(json, "bytes", (int64_t)counter.bytes_sent);
-        put_double(json, "seconds", counter.seconds);
+        fsdp_json_put_integer(json, "calls", (int64_t)counter.calls);
+        fsdp_json_put_integer(json, "bytes", (int64_t)counter.bytes_sent);
+        fsdp_json_put_double(json, "seconds", counter.seconds);
         fsdp_json_close_object(json);
     }
     fsdp_json_close_object(json);
@@ -180,14 +160,15 @@ static void
 log_summary(const cli_summary_t *s)
 {
     fsdp_json_writer_t *json = begin_event("summary");
-    put_integer(json, "steps", s->steps);
-    put_integer(json, "verified", (int64_t)s->total.compared);
-    put_integer(json, "differing", (int64_t)s->total.differing);
+    fsdp_json_put_integer(json, "steps", s->steps);
+    fsdp_json_put_integer(json, "verified", (int64_t)s->total.compared);
+    fsdp_json_put_integer(json, "differing", (int64_t)s->total.differing);
     put_divergence(json, &s->total.first);
-    put_double(json, "largest_difference", s->total.largest_difference);
-    put_double(json, "held_out_loss", s->held_out_loss);
-    put_double(json, "unigram_entropy", s->unigram_entropy);
-    put_double(json, "accuracy", s->accuracy);
+    fsdp_json_put_double(json, "largest_difference",
+                         s->total.largest_difference);
+    fsdp_json_put_double(json, "held_out_loss", s->held_out_loss);
+    fsdp_json_put_double(json, "unigram_entropy", s->unigram_entropy);
+    fsdp_json_put_double(json, "accuracy", s->accuracy);
     put_peaks(json, s);
     put_collectives(json, s);
     end_event(json);

@@ -6,38 +6,10 @@
 #include "verify/trace/writer.h"
 
 static void
-put_text(fsdp_json_writer_t *json, const char *key, const char *text)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_string(json, text);
-}
-
-static void
-put_integer(fsdp_json_writer_t *json, const char *key, int64_t value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_integer(json, value);
-}
-
-static void
-put_number(fsdp_json_writer_t *json, const char *key, double value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_double(json, value); /* NaN as null */
-}
-
-static void
-put_bool(fsdp_json_writer_t *json, const char *key, bool value)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_bool(json, value);
-}
-
-static void
 put_dtype(fsdp_json_writer_t *json, const char *key, fsdp_dtype_t dtype)
 {
-    put_text(json, key,
-             dtype != FSDP_DTYPE_NONE ? fsdp_dtype_name(dtype) : NULL);
+    fsdp_json_put_string(
+        json, key, dtype != FSDP_DTYPE_NONE ? fsdp_dtype_name(dtype) : NULL);
 }
 
 void
@@ -76,9 +48,9 @@ static void
 put_world(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
 {
     static const char *const sync[] = {"each", "last", "last-all-reduce"};
-    put_text(json, "producer", a->producer);
-    put_text(json, "api", a->api);
-    put_integer(json, "world_size", a->world_size);
+    fsdp_json_put_string(json, "producer", a->producer);
+    fsdp_json_put_string(json, "api", a->api);
+    fsdp_json_put_integer(json, "world_size", a->world_size);
     fsdp_json_key(json, "ranks");
     fsdp_json_open_array(json);
     for (int i = 0; i < a->num_ranks; i++)
@@ -86,18 +58,18 @@ put_world(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
     fsdp_json_close_array(json);
     fsdp_json_key(json, "mesh");
     fsdp_json_open_object(json);
-    put_integer(json, "replicate", a->replicas);
-    put_integer(json, "shard", a->shards);
-    put_integer(json, "tensor", a->tensor);
+    fsdp_json_put_integer(json, "replicate", a->replicas);
+    fsdp_json_put_integer(json, "shard", a->shards);
+    fsdp_json_put_integer(json, "tensor", a->tensor);
     fsdp_json_close_object(json);
-    put_integer(json, "micro_batches", a->micro_batches);
-    put_text(json, "gradient_sync", sync[a->gradient_sync]);
+    fsdp_json_put_integer(json, "micro_batches", a->micro_batches);
+    fsdp_json_put_string(json, "gradient_sync", sync[a->gradient_sync]);
     fsdp_json_key(json, "steps");
     fsdp_json_open_array(json);
     for (int i = 0; i < a->num_steps; i++) {
         fsdp_json_open_object(json);
-        put_integer(json, "step", a->step[i].step);
-        put_number(json, "lr", a->step[i].lr);
+        fsdp_json_put_integer(json, "step", a->step[i].step);
+        fsdp_json_put_double(json, "lr", a->step[i].lr);
         fsdp_json_close_object(json);
     }
     fsdp_json_close_array(json);
@@ -108,16 +80,16 @@ put_model(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
 {
     fsdp_json_key(json, "model");
     fsdp_json_open_object(json);
-    put_text(json, "type", a->model_type);
+    fsdp_json_put_string(json, "type", a->model_type);
     fsdp_json_key(json, "config");
     trace_json_copy(json, (const fsdp_json_t *)a->model_config);
     fsdp_json_close_object(json);
     fsdp_json_key(json, "loss");
     fsdp_json_open_object(json);
-    put_text(json, "kind", a->loss);
-    put_integer(json, "ignore_index", a->ignore_index);
-    put_text(json, "average", a->average);
-    put_number(json, "scale", a->loss_scale);
+    fsdp_json_put_string(json, "kind", a->loss);
+    fsdp_json_put_integer(json, "ignore_index", a->ignore_index);
+    fsdp_json_put_string(json, "average", a->average);
+    fsdp_json_put_double(json, "scale", a->loss_scale);
     fsdp_json_close_object(json);
 }
 
@@ -126,27 +98,27 @@ put_optimizer(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
 {
     fsdp_json_key(json, "optimizer");
     fsdp_json_open_object(json);
-    put_text(json, "name", a->optimizer_name);
+    fsdp_json_put_string(json, "name", a->optimizer_name);
     if (a->optimizer == FSDP_TRACE_SGD) {
-        put_number(json, "momentum", a->sgd.momentum);
-        put_number(json, "dampening", a->sgd.dampening);
-        put_bool(json, "nesterov", a->sgd.nesterov);
-        put_number(json, "weight_decay", a->sgd.weight_decay);
+        fsdp_json_put_double(json, "momentum", a->sgd.momentum);
+        fsdp_json_put_double(json, "dampening", a->sgd.dampening);
+        fsdp_json_put_bool(json, "nesterov", a->sgd.nesterov);
+        fsdp_json_put_double(json, "weight_decay", a->sgd.weight_decay);
     } else if (a->optimizer == FSDP_TRACE_ADAMW) {
         fsdp_json_key(json, "betas");
         fsdp_json_open_array(json);
         fsdp_json_double(json, a->adamw.beta1);
         fsdp_json_double(json, a->adamw.beta2);
         fsdp_json_close_array(json);
-        put_number(json, "eps", a->adamw.eps);
-        put_number(json, "weight_decay", a->adamw.weight_decay);
+        fsdp_json_put_double(json, "eps", a->adamw.eps);
+        fsdp_json_put_double(json, "weight_decay", a->adamw.weight_decay);
     }
     fsdp_json_close_object(json);
-    put_number(json, "grad_clip", a->grad_clip);
+    fsdp_json_put_double(json, "grad_clip", a->grad_clip);
     if (isinf(a->norm_type))
-        put_text(json, "norm_type", "inf");
+        fsdp_json_put_string(json, "norm_type", "inf");
     else
-        put_number(json, "norm_type", a->norm_type);
+        fsdp_json_put_double(json, "norm_type", a->norm_type);
 }
 
 static void
@@ -158,39 +130,41 @@ put_arithmetic(fsdp_json_writer_t *json, const fsdp_trace_about_t *a)
     put_dtype(json, "param_dtype", a->precision.param_dtype);
     put_dtype(json, "reduce_dtype", a->precision.reduce_dtype);
     put_dtype(json, "output_dtype", a->precision.output_dtype);
-    put_bool(json, "cast_forward_inputs", a->precision.cast_forward_inputs);
+    fsdp_json_put_bool(json, "cast_forward_inputs",
+                       a->precision.cast_forward_inputs);
     fsdp_json_close_object(json);
-    put_text(json, "averaging",
-             a->averaging >= 0
-                 ? fsdp_averaging_name((fsdp_averaging_t)a->averaging)
-                 : NULL);
-    put_number(json, "divide_factor", a->divide_factor);
-    put_bool(json, "force_sum", a->force_sum);
-    put_text(json, "reduce_order",
-             a->reduce_order >= 0
-                 ? fsdp_reduce_order_name((fsdp_reduce_order_t)a->reduce_order)
-                 : NULL);
-    put_number(json, "dropout", a->dropout);
+    fsdp_json_put_string(
+        json, "averaging",
+        a->averaging >= 0 ? fsdp_averaging_name((fsdp_averaging_t)a->averaging)
+                          : NULL);
+    fsdp_json_put_double(json, "divide_factor", a->divide_factor);
+    fsdp_json_put_bool(json, "force_sum", a->force_sum);
+    fsdp_json_put_string(
+        json, "reduce_order",
+        a->reduce_order >= 0
+            ? fsdp_reduce_order_name((fsdp_reduce_order_t)a->reduce_order)
+            : NULL);
+    fsdp_json_put_double(json, "dropout", a->dropout);
     if (a->seed >= 0)
-        put_integer(json, "seed", a->seed);
+        fsdp_json_put_integer(json, "seed", a->seed);
 }
 
 static void
 put_parameter(fsdp_json_writer_t *json, const fsdp_trace_parameter_t *p)
 {
     fsdp_json_open_object(json);
-    put_text(json, "name", p->name);
+    fsdp_json_put_string(json, "name", p->name);
     fsdp_json_key(json, "shape");
     fsdp_json_open_array(json);
     for (int d = 0; d < p->ndim; d++)
         fsdp_json_integer(json, (int64_t)p->shape[d]);
     fsdp_json_close_array(json);
     put_dtype(json, "dtype", p->dtype);
-    put_text(json, "unit", p->unit);
+    fsdp_json_put_string(json, "unit", p->unit);
     if (!isnan(p->weight_decay))
-        put_number(json, "weight_decay", p->weight_decay);
+        fsdp_json_put_double(json, "weight_decay", p->weight_decay);
     if (!isnan(p->lr_factor))
-        put_number(json, "lr_factor", p->lr_factor);
+        fsdp_json_put_double(json, "lr_factor", p->lr_factor);
     fsdp_json_close_object(json);
 }
 
@@ -214,8 +188,8 @@ trace_about_write(const fsdp_trace_about_t *about)
 {
     fsdp_json_writer_t *json = fsdp_json_writer_create();
     fsdp_json_open_object(json);
-    put_text(json, "format", "libfsdp-trace");
-    put_integer(json, "version", TRACE_VERSION);
+    fsdp_json_put_string(json, "format", "libfsdp-trace");
+    fsdp_json_put_integer(json, "version", TRACE_VERSION);
     put_world(json, about);
     put_model(json, about);
     put_optimizer(json, about);

@@ -12,6 +12,7 @@
 #define FSDP_VERIFY_TRACE_INTERNAL_H
 
 #include "base/json.h"
+#include "checkpoint/index.h"
 #include "fsdp/trace.h"
 
 enum {
@@ -82,10 +83,6 @@ void trace_about_free(trace_about_t *about);
 
 /* ---- rank.c ------------------------------------------------------------- */
 
-typedef struct trace_run {
-    uint64_t begin, count, stride, repeat;
-} trace_run_t;
-
 /** One tensor of one file. */
 typedef struct trace_item {
     trace_name_t *name;
@@ -101,7 +98,8 @@ typedef struct trace_item {
     uint64_t shape[FSDP_SAFETENSORS_MAX_DIMS]; /**< of the whole           */
     uint64_t whole_numel;
     bool whole;
-    trace_run_t *run; /**< owned; NULL: all of it                          */
+    fsdp_index_run_t
+        *run; /**< owned; NULL: all of it                          */
     size_t num_runs;
 } trace_item_t;
 

@@ -20,16 +20,6 @@ bad(const reader_t *r, const char *where, const char *what)
                       r->name, where, what);
 }
 
-static bool
-get_count(const fsdp_json_t *value, int64_t max, uint64_t *count)
-{
-    int64_t number;
-    if (!fsdp_json_get_integer(value, &number) || number < 0 || number > max)
-        return false;
-    *count = (uint64_t)number;
-    return true;
-}
-
 /* ---- tensors ------------------------------------------------------------ */
 
 static int
@@ -115,57 +105,27 @@ trace_part_list(const fsdp_safetensors_t *file, trace_pool_t *pool,
 
 /* ---- pieces ------------------------------------------------------------- */
 
-/* The last element of all is within `numel`, and nothing overflows. */
-static bool
-run_fits(const trace_run_t *run, uint64_t numel)
-{
-    uint64_t way, end;
-    if (run->count == 0 || run->repeat == 0)
-        return false;
-    if (run->repeat > 1 && run->stride < run->count)
-        return false;
-    return !__builtin_mul_overflow(run->repeat - 1, run->stride, &way) &&
-           !__builtin_add_overflow(way, run->begin, &end) &&
-           !__builtin_add_overflow(end, run->count, &end) && end <= numel;
-}
-
-static fsdp_status_t
-read_run(const reader_t *r, const char *key, const fsdp_json_t *value,
-         uint64_t numel, trace_run_t *run)
-{
-    uint64_t *const field[] = {&run->begin, &run->count, &run->stride,
-                               &run->repeat};
-    bool good =
-        fsdp_json_is(value, FSDP_JSON_ARRAY) && fsdp_json_size(value) == 4;
-    for (size_t i = 0; i < 4 && good; i++)
-        good = get_count(fsdp_json_at(value, i), INT64_MAX, field[i]);
-    if (!good)
-        return bad(r, key, "has a run that is not four whole numbers");
-    if (!run_fits(run, numel))
-        return bad(r, key, "has a run that lies outside of it");
-    return FSDP_OK;
-}
-
 static fsdp_status_t
 read_runs(const reader_t *r, const char *key, const fsdp_json_t *runs,
           trace_item_t *item)
 {
     uint64_t numel = 0;
-    fsdp_status_t status = FSDP_OK;
     item->num_runs = fsdp_json_size(runs);
     item->run = fsdp_calloc(FSDP_MEM_OTHER, item->num_runs * sizeof *item->run);
-    for (size_t i = 0; i < item->num_runs && status == FSDP_OK; i++) {
-        trace_run_t *run = &item->run[i];
-        status =
-            read_run(r, key, fsdp_json_at(runs, i), item->whole_numel, run);
+    for (size_t i = 0; i < item->num_runs; i++) {
+        fsdp_index_run_t *run = &item->run[i];
+        const char *fault =
+            fsdp_index_run_read(fsdp_json_at(runs, i), item->whole_numel, run);
+        if (fault != NULL)
+            return bad(r, key, fault);
         /* Each is below 2^63 and at most whole_numel, so nothing overflows. */
         numel += run->count * run->repeat;
         if (numel > item->numel)
             break;
     }
-    if (status == FSDP_OK && numel != item->numel)
+    if (numel != item->numel)
         return bad(r, key, "has another number of elements than its runs");
-    return status;
+    return FSDP_OK;
 }
 
 static fsdp_status_t
@@ -182,8 +142,8 @@ read_piece(const reader_t *r, const char *key, const fsdp_json_t *value,
     item->ndim = (int)fsdp_json_size(shape);
     item->whole_numel = 1;
     for (int d = 0; d < item->ndim; d++)
-        if (!get_count(fsdp_json_at(shape, (size_t)d), INT64_MAX,
-                       &item->shape[d]) ||
+        if (!fsdp_json_get_count(fsdp_json_at(shape, (size_t)d), INT64_MAX,
+                                 &item->shape[d]) ||
             __builtin_mul_overflow(item->whole_numel, item->shape[d],
                                    &item->whole_numel) ||
             item->whole_numel > INT64_MAX / 8)
@@ -263,8 +223,9 @@ read_collective(const reader_t *r, const fsdp_json_t *value,
             return bad(r, "\"ledger\"", "has words that are no strings");
         *field[i] = trace_pool_text(r->pool, fsdp_json_get_string(text));
     }
-    if ((number != NULL && !get_count(number, INT64_MAX, &sequence)) ||
-        (bytes != NULL && !get_count(bytes, INT64_MAX, &to->bytes)))
+    if ((number != NULL &&
+         !fsdp_json_get_count(number, INT64_MAX, &sequence)) ||
+        (bytes != NULL && !fsdp_json_get_count(bytes, INT64_MAX, &to->bytes)))
         return bad(r, "\"ledger\"", "has numbers that are no whole ones");
     to->sequence = (long)sequence;
     return FSDP_OK;
@@ -295,15 +256,17 @@ read_head(const reader_t *r, const fsdp_json_t *all)
     uint64_t number;
     trace_part_t *part = r->part;
     const fsdp_json_t *place = fsdp_json_member(all, "data_parallel_rank");
-    if (!get_count(fsdp_json_member(all, "rank"), INT32_MAX, &number) ||
+    if (!fsdp_json_get_count(fsdp_json_member(all, "rank"), INT32_MAX,
+                             &number) ||
         number != (uint64_t)part->rank)
         return bad(r, "\"rank\"", "is not the rank of the file's name");
-    if (!get_count(fsdp_json_member(all, "step"), INT64_MAX, &number) ||
+    if (!fsdp_json_get_count(fsdp_json_member(all, "step"), INT64_MAX,
+                             &number) ||
         number != (uint64_t)part->step)
         return bad(r, "\"step\"", "is not the step of the folder's name");
     if (place == NULL || fsdp_json_is(place, FSDP_JSON_NULL))
         return FSDP_OK;
-    if (!get_count(place, r->world_size - 1, &number))
+    if (!fsdp_json_get_count(place, r->world_size - 1, &number))
         return bad(r, "\"data_parallel_rank\"",
                    "is no whole number below \"world_size\"");
     part->data_parallel_rank = (int)number;

@@ -88,7 +88,7 @@ next_element(walker_t *w)
 {
     if (w->item->whole)
         return w->at++;
-    const trace_run_t *run = &w->item->run[w->run];
+    const fsdp_index_run_t *run = &w->item->run[w->run];
     uint64_t element = run->begin + w->repeat * run->stride + w->at;
     if (++w->at < run->count)
         return element;

@@ -215,26 +215,8 @@ write_piece(fsdp_json_writer_t *json, const added_t *added)
     for (int d = 0; d < added->ndim; d++)
         fsdp_json_integer(json, (int64_t)added->shape[d]);
     fsdp_json_close_array(json);
-    fsdp_json_key(json, "runs");
-    fsdp_json_open_array(json);
-    for (size_t i = 0; i < added->piece.num_runs; i++) {
-        const fsdp_index_run_t *run = &added->piece.run[i];
-        const uint64_t field[4] = {run->begin, run->count, run->stride,
-                                   run->repeat};
-        fsdp_json_open_array(json);
-        for (int k = 0; k < 4; k++)
-            fsdp_json_integer(json, (int64_t)field[k]);
-        fsdp_json_close_array(json);
-    }
-    fsdp_json_close_array(json);
+    fsdp_index_runs_write(&added->piece, json);
     fsdp_json_close_object(json);
-}
-
-static void
-write_member(fsdp_json_writer_t *json, const char *key, const char *text)
-{
-    fsdp_json_key(json, key);
-    fsdp_json_string(json, text);
 }
 
 static void
@@ -247,13 +229,13 @@ write_collective(fsdp_json_writer_t *json, const fsdp_ledger_entry_t *entry)
     fsdp_json_open_object(json);
     fsdp_json_key(json, "sequence");
     fsdp_json_integer(json, (int64_t)entry->sequence);
-    write_member(json, "kind", fsdp_collective_name(entry->kind));
-    write_member(json, "unit", entry->unit);
-    write_member(json, "dtype", fsdp_dtype_name(entry->dtype));
+    fsdp_json_put_string(json, "kind", fsdp_collective_name(entry->kind));
+    fsdp_json_put_string(json, "unit", entry->unit);
+    fsdp_json_put_string(json, "dtype", fsdp_dtype_name(entry->dtype));
     fsdp_json_key(json, "bytes");
     fsdp_json_integer(json, (int64_t)entry->bytes);
-    write_member(json, "op", adds ? op[entry->op] : NULL);
-    write_member(json, "group", entry->comm);
+    fsdp_json_put_string(json, "op", adds ? op[entry->op] : NULL);
+    fsdp_json_put_string(json, "group", entry->comm);
     fsdp_json_close_object(json);
 }
 

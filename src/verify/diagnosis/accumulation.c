@@ -46,7 +46,7 @@ running_sums(const symptom_t *s, fsdp_dtype_t type, candidate_t *c)
                 exact += t;
             }
             c->value[i] += sum;
-            c->bound[i] += symptom_gamma(N + 8, u) * fabs(sum);
+            c->bound[i] += verdict_gamma(N + 8, u) * fabs(sum);
         }
         /* the divisor, by what it should be */
         double factor = exact != 0 ? s->expected[i] / exact : 0;
@@ -144,14 +144,15 @@ index_of(const symptom_t *s)
     return -1;
 }
 
-/* Of the norm's thousands of terms and a few products. */
 static double
 error_of_clipping(const symptom_t *s, const growing_t *g)
 {
     double numel = 0;
     for (int p = 0; p < s->theirs->num_parameters; p++)
         numel += (double)g->numel[p];
-    return symptom_gamma(sqrt(numel) * 8 + 16, symptom_roundoff(s)) *
+    /* each time the norm, and its coefficient's sum, quotient and product */
+    return (symptom_error_of_norm(s, numel) +
+            verdict_gamma(4, symptom_roundoff(s))) *
            symptom_micros(s);
 }
 

@@ -46,7 +46,7 @@ is_multiple(const symptom_t *s, const double *x, const double *sum, int terms)
     if (!(yy > 0))
         return false;
     double factor = xy / yy;
-    double bound = symptom_gamma(terms + 6, u) * fabs(factor) * largest * terms;
+    double bound = verdict_gamma(terms + 6, u) * fabs(factor) * largest * terms;
     for (uint64_t i = 0; i < s->numel; i++)
         if (!isnan(x[i]) && !(fabs(x[i] - factor * sum[i]) <= bound))
             return false;

@@ -35,19 +35,29 @@ scaled(const symptom_t *s, double factor)
     return c;
 }
 
+/* A factor that has a name; else any, if there are enough numbers for that to
+ * mean something. */
 bool
 hypothesis_factor(const symptom_t *s, cause_t *cause)
 {
-    double factor = best_factor(s);
-    if (!isfinite(factor) || factor == 0)
+    const char *name;
+    double factor;
+    for (int k = 0; (name = symptom_factor(s, k, &factor)) != NULL; k++) {
+        if (factor == 1)
+            continue;
+        candidate_t c = scaled(s, factor);
+        if (candidate_explains(
+                s, &c, cause,
+                "theirs is %.7g times what it should be; that is %s", factor,
+                name))
+            return true;
+    }
+    factor = best_factor(s);
+    if (!isfinite(factor) || factor == 0 || symptom_count_wrong(s) < 4)
         return false;
-    const char *name = symptom_factor_name(s, factor);
-    if (name == NULL && symptom_count_wrong(s) < 4)
-        return false; /* a few numbers always have some factor */
     candidate_t c = scaled(s, factor);
-    return candidate_explains(
-        s, &c, cause, "theirs is %.7g times what it should be%s%s", factor,
-        name != NULL ? "; that is " : "", name != NULL ? name : "");
+    return candidate_explains(s, &c, cause,
+                              "theirs is %.7g times what it should be", factor);
 }
 
 bool
@@ -246,7 +256,8 @@ hypothesis_slice_stale(const symptom_t *s, cause_t *cause)
 {
     char where[128];
     const double *old = old_values(s);
-    if (old == NULL || symptom_count_wrong(s) == s->numel)
+    uint64_t wrong = symptom_count_wrong(s);
+    if (old == NULL || wrong == 0 || wrong == s->numel)
         return false;
     candidate_t c = replaced(s, old, false);
     describe_wrong(s, where, sizeof where);
@@ -260,6 +271,8 @@ bool
 hypothesis_slice_zero(const symptom_t *s, cause_t *cause)
 {
     char where[128];
+    if (symptom_count_wrong(s) == 0)
+        return false;
     candidate_t c = replaced(s, NULL, false);
     describe_wrong(s, where, sizeof where);
     return candidate_explains(s, &c, cause, "%s are zero", where);
@@ -276,24 +289,23 @@ representable(const double *x, uint64_t numel, fsdp_dtype_t type)
     return true;
 }
 
-/* Every value is one of the narrower type, which the right ones are not. */
+/* Every value is one of the narrower type, which the right ones are not.  Bounds
+ * are, to first order, proportional to the roundoff. */
 bool
 hypothesis_lower_precision(const symptom_t *s, cause_t *cause)
 {
     static const fsdp_dtype_t types[] = {FSDP_BF16, FSDP_FP16, FSDP_FP32};
     for (int t = 0; t < 3; t++) {
-        double u = value_roundoff(types[t]), largest = 0;
+        double u = value_roundoff(types[t]);
         if (u <= symptom_roundoff(s) || s->numel < 8 ||
             !representable(s->is, s->numel, types[t]) ||
             representable(s->expected, s->numel, types[t]))
             continue;
-        for (uint64_t i = 0; i < s->numel; i++)
-            if (isfinite(s->expected[i]))
-                largest = fmax(largest, fabs(s->expected[i]));
         candidate_t c = candidate_make(s);
         for (uint64_t i = 0; i < s->numel; i++) {
             c.value[i] = s->expected[i];
-            c.bound[i] = s->bound[i] + 64 * u * largest;
+            c.bound[i] = s->bound[i] * (u / symptom_roundoff(s)) +
+                         u * fabs(s->expected[i]);
         }
         if (candidate_explains(
                 s, &c, cause,

@@ -3,6 +3,7 @@
 #define FSDP_VERIFY_HYPOTHESIS_H
 
 #include "verify/diagnosis/diagnosis.h"
+#include "verify/verdict/internal.h"
 
 typedef fsdp_symptom_t symptom_t;
 typedef fsdp_cause_t cause_t;
@@ -31,8 +32,8 @@ bool candidate_explains(const symptom_t *symptom, candidate_t *candidate,
  *  tensor itself. */
 double symptom_roundoff_of_sums(const symptom_t *symptom);
 double symptom_roundoff(const symptom_t *symptom);
-/** gamma_k = k u / (1 - k u) */
-double symptom_gamma(double k, double u);
+/** Relative: the 2-norm of `numel` elements, computed in any order. */
+double symptom_error_of_norm(const symptom_t *symptom, double numel);
 
 /** Another tensor of theirs with as many elements as this one; NULL: none. */
 const double *symptom_get(const symptom_t *symptom, long step,
@@ -55,9 +56,9 @@ uint64_t symptom_count_wrong(const symptom_t *symptom);
 /** Is the element wrong? */
 bool symptom_is_wrong(const symptom_t *symptom, uint64_t i);
 
-/** Name of a factor: "the number of ranks", "1 / the number of ranks", ...; NULL
- *  if it has none.  4 u of room. */
-const char *symptom_factor_name(const symptom_t *symptom, double factor);
+/** The k-th factor that mistakes often bring, and its name ("the number of ranks",
+ *  "1 / the number of ranks", ...); NULL: there are no more.  1 is none. */
+const char *symptom_factor(const symptom_t *symptom, int k, double *factor);
 
 /* ---- all hypotheses, by what they look at -------------------------------- */
 

@@ -61,11 +61,10 @@ norms_make(const symptom_t *s, norms_t *n)
     return false;
 }
 
-/* Relative: sums of so many squares, roots, a division. */
 static double
 error_of_norm(const symptom_t *s, const norms_t *n)
 {
-    return symptom_gamma(sqrt(n->numel) * 8 + 16, symptom_roundoff(s));
+    return symptom_error_of_norm(s, n->numel);
 }
 
 static bool
@@ -74,7 +73,7 @@ is_norm(const symptom_t *s, cause_t *cause, const norms_t *n, double norm,
 {
     candidate_t c = candidate_make(s);
     c.value[0] = norm;
-    c.bound[0] = error_of_norm(s, n) * norm;
+    c.bound[0] = 2 * error_of_norm(s, n) * norm; /* a square has no root */
     return candidate_explains(s, &c, cause, "%s", text);
 }
 
@@ -84,78 +83,93 @@ wants_norm(const symptom_t *s)
     return s->phase == FSDP_TRACE_NORM && s->numel == 1;
 }
 
-bool
-hypothesis_local_norm(const symptom_t *s, cause_t *cause)
+/* What a hypothesis finds in the norms. */
+typedef bool (*look_t)(const symptom_t *s, cause_t *cause, const norms_t *n);
+
+static bool
+look_at_norms(const symptom_t *s, cause_t *cause, look_t look)
 {
-    const double *is[2] = {s->is, s->copy};
     norms_t n;
     if (!wants_norm(s) || !norms_make(s, &n))
         return false;
-    bool found = false;
-    double total = 0;
-    for (int r = 0; r < s->theirs->world_size; r++)
-        total += sqrt(n.local[r]);
-    for (int k = 0; k < 2 && !found; k++)
-        for (int r = 0; is[k] != NULL && r < s->theirs->world_size && !found;
-             r++) {
-            char text[96];
-            symptom_t of_copy = *s;
-            of_copy.is = is[k];
-            snprintf(text, sizeof text,
-                     "it is the norm of what rank %d keeps, not of everything",
-                     r);
-            found = is_norm(&of_copy, cause, &n, sqrt(n.local[r]), text);
-        }
-    if (!found && s->copy == NULL)
-        found =
-            is_norm(s, cause, &n, total,
-                    "it is the sum of the ranks' norms, not the root of the "
-                    "sum of their squares");
+    bool found = look(s, cause, &n);
     fsdp_free(n.local);
     return found;
+}
+
+/* One rank's norm, in either of two copies that differ. */
+static bool
+look_local(const symptom_t *s, cause_t *cause, const norms_t *n)
+{
+    const double *is[2] = {s->is, s->copy};
+    double total = 0;
+    for (int r = 0; r < s->theirs->world_size; r++) {
+        char text[96];
+        snprintf(text, sizeof text,
+                 "it is the norm of what rank %d keeps, not of everything", r);
+        for (int k = 0; k < 2; k++) {
+            symptom_t of_copy = *s;
+            of_copy.is = is[k];
+            if (is[k] != NULL &&
+                is_norm(&of_copy, cause, n, sqrt(n->local[r]), text))
+                return true;
+        }
+        total += sqrt(n->local[r]);
+    }
+    return s->copy == NULL &&
+           is_norm(s, cause, n, total,
+                   "it is the sum of the ranks' norms, not the root of the sum "
+                   "of their squares");
+}
+
+bool
+hypothesis_local_norm(const symptom_t *s, cause_t *cause)
+{
+    return look_at_norms(s, cause, look_local);
+}
+
+static bool
+look_replicas(const symptom_t *s, cause_t *cause, const norms_t *n)
+{
+    return s->theirs->replicas > 1 &&
+           is_norm(s, cause, n, sqrt(n->square * s->theirs->replicas),
+                   "each replica's copy is counted in it");
 }
 
 bool
 hypothesis_norm_of_replicas(const symptom_t *s, cause_t *cause)
 {
-    norms_t n;
-    if (!wants_norm(s) || s->theirs->replicas < 2 || !norms_make(s, &n))
-        return false;
-    bool found = is_norm(s, cause, &n, sqrt(n.square * s->theirs->replicas),
-                         "each replica's copy is counted in it");
-    fsdp_free(n.local);
-    return found;
+    return look_at_norms(s, cause, look_replicas);
+}
+
+static bool
+look_squares(const symptom_t *s, cause_t *cause, const norms_t *n)
+{
+    return is_norm(s, cause, n, n->square,
+                   "it is the sum of the squares, without the root");
 }
 
 bool
 hypothesis_norm_not_rooted(const symptom_t *s, cause_t *cause)
 {
-    norms_t n;
-    if (!wants_norm(s) || !norms_make(s, &n))
-        return false;
-    bool found = is_norm(s, cause, &n, n.square,
-                         "it is the sum of the squares, without "
-                         "the root");
-    fsdp_free(n.local);
-    return found;
+    return look_at_norms(s, cause, look_squares);
+}
+
+static bool
+look_kinds(const symptom_t *s, cause_t *cause, const norms_t *n)
+{
+    return is_norm(s, cause, n, sqrt(n->square), "it is the 2-norm") ||
+           is_norm(s, cause, n, n->sum, "it is the 1-norm") ||
+           is_norm(s, cause, n, n->largest, "it is the largest magnitude") ||
+           (isinf(s->meant->norm_type) &&
+            is_norm(s, cause, n, 1,
+                    "it is 1: something to the power 1 / infinity"));
 }
 
 bool
 hypothesis_norm_of_another_kind(const symptom_t *s, cause_t *cause)
 {
-    norms_t n;
-    if (!wants_norm(s) || !norms_make(s, &n))
-        return false;
-    bool found =
-        is_norm(s, cause, &n, sqrt(n.square), "it is the 2-norm") ||
-        is_norm(s, cause, &n, n.sum, "it is the 1-norm") ||
-        is_norm(s, cause, &n, n.largest, "it is the largest magnitude") ||
-        (isinf(s->meant->norm_type) &&
-         is_norm(s, cause, &n, 1,
-                 "it is 1: something to the power 1 / "
-                 "infinity"));
-    fsdp_free(n.local);
-    return found;
+    return look_at_norms(s, cause, look_kinds);
 }
 
 /* ---- clipping ------------------------------------------------------------------ */

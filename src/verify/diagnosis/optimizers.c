@@ -29,7 +29,7 @@ decay(const symptom_t *s)
 bool
 hypothesis_decay_coupled(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.coupled = true};
+    variant_t v = {.update.coupled = true};
     return is_adam(s) && decay(s) != 0 &&
            variant_explains(s, cause, &v,
                             "the weight decay is coupled: it was added to the "
@@ -40,7 +40,7 @@ hypothesis_decay_coupled(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_decay_decoupled(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.decoupled = true};
+    variant_t v = {.update.decoupled = true};
     return is_sgd(s) && decay(s) != 0 &&
            variant_explains(s, cause, &v,
                             "the weight decay was taken from the parameter, "
@@ -50,7 +50,7 @@ hypothesis_decay_decoupled(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_decay_missing(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.no_decay = true};
+    variant_t v = {.update.no_decay = true};
     return decay(s) != 0 &&
            variant_explains(s, cause, &v, "no weight decay on this tensor");
 }
@@ -58,7 +58,7 @@ hypothesis_decay_missing(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_decay_doubled(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.decay_twice = true};
+    variant_t v = {.update.decay_twice = true};
     return decay(s) != 0 &&
            variant_explains(s, cause, &v, "weight decay was applied twice");
 }
@@ -66,7 +66,7 @@ hypothesis_decay_doubled(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_decay_without_lr(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.decay_without_lr = true};
+    variant_t v = {.update.decay_without_lr = true};
     return is_adam(s) && decay(s) != 0 &&
            variant_explains(s, cause, &v,
                             "the weight decay is not multiplied by the "
@@ -78,9 +78,10 @@ hypothesis_decay_without_lr(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_no_bias_correction(const symptom_t *s, cause_t *cause)
 {
-    const variant_t v[] = {{.no_correction1 = true, .no_correction2 = true},
-                           {.no_correction1 = true},
-                           {.no_correction2 = true}};
+    const variant_t v[] = {
+        {.update.no_correction1 = true, .update.no_correction2 = true},
+        {.update.no_correction1 = true},
+        {.update.no_correction2 = true}};
     static const char *const of[] = {"of both moments", "of the first moment",
                                      "of the second moment"};
     for (int k = 0; k < 3 && is_adam(s); k++)
@@ -108,7 +109,7 @@ hypothesis_steps_off_by_one(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_eps_inside_root(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.eps_inside = true};
+    variant_t v = {.update.eps_inside = true};
     return is_adam(s) &&
            variant_explains(s, cause, &v, "epsilon was added inside the root");
 }
@@ -116,7 +117,7 @@ hypothesis_eps_inside_root(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_eps_before_correction(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.eps_before_correction = true};
+    variant_t v = {.update.eps_before_correction = true};
     return is_adam(s) &&
            variant_explains(s, cause, &v,
                             "epsilon was added before the bias correction of "
@@ -126,7 +127,7 @@ hypothesis_eps_before_correction(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_betas_swapped(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.betas_swapped = true};
+    variant_t v = {.update.betas_swapped = true};
     return is_adam(s) &&
            variant_explains(s, cause, &v, "beta1 and beta2 are swapped");
 }
@@ -136,7 +137,8 @@ hypothesis_betas_swapped(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_dampening(const symptom_t *s, cause_t *cause)
 {
-    variant_t more = {.dampened = true}, none = {.undampened = true};
+    variant_t more = {.update.dampened = true},
+              none = {.update.undampened = true};
     if (!is_sgd(s) || s->meant->sgd.momentum == 0)
         return false;
     return variant_explains(s, cause, &more,
@@ -149,7 +151,7 @@ hypothesis_dampening(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_nesterov(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.nesterov_other = true};
+    variant_t v = {.update.nesterov_other = true};
     return is_sgd(s) && s->meant->sgd.momentum != 0 &&
            variant_explains(s, cause, &v,
                             s->meant->sgd.nesterov
@@ -162,7 +164,7 @@ hypothesis_nesterov(const symptom_t *s, cause_t *cause)
 bool
 hypothesis_no_momentum(const symptom_t *s, cause_t *cause)
 {
-    variant_t v = {.no_momentum = true};
+    variant_t v = {.update.no_momentum = true};
     return is_sgd(s) && s->meant->sgd.momentum != 0 && s->step > 1 &&
            variant_explains(s, cause, &v, "there is no momentum in the step");
 }
@@ -202,18 +204,25 @@ best_rate(const symptom_t *s)
 bool
 hypothesis_lr_scaled(const symptom_t *s, cause_t *cause)
 {
-    double mine = symptom_lr(s, s->step), rate = best_rate(s);
-    if (s->phase != FSDP_TRACE_PARAMETER || s->numel < 4 || !isfinite(rate) ||
-        rate == 0 || rate == mine)
+    double mine = symptom_lr(s, s->step), factor;
+    const char *name;
+    if (s->phase != FSDP_TRACE_PARAMETER || s->numel < 4)
         return false;
-    const char *name = symptom_factor_name(s, rate / mine);
-    variant_t v = {.lr = rate};
-    return variant_explains(s, cause, &v,
+    for (int k = 0; (name = symptom_factor(s, k, &factor)) != NULL; k++) {
+        variant_t v = {.lr = factor * mine};
+        if (factor != 1 &&
+            variant_explains(s, cause, &v,
+                             "the learning rate is %.6g times what it should "
+                             "be; that is %s",
+                             factor, name))
+            return true;
+    }
+    variant_t v = {.lr = best_rate(s)};
+    return isfinite(v.lr) && v.lr != 0 && v.lr != mine &&
+           variant_explains(s, cause, &v,
                             "the step is %.6g times as long as it should be: "
-                            "the learning rate is about %.6g, not %.6g%s%s",
-                            rate / mine, rate, mine,
-                            name != NULL ? "; the factor is " : "",
-                            name != NULL ? name : "");
+                            "the learning rate is about %.6g, not %.6g",
+                            v.lr / mine, v.lr, mine);
 }
 
 bool

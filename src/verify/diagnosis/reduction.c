@@ -28,18 +28,23 @@ terms_free(terms_t *terms)
     fsdp_free(terms->magnitude);
 }
 
-/* By which the sum was to be divided: a simple number if it is near one. */
+/* By which the sum was to be divided: a simple number if one is as near as the
+ * rounding of what is expected allows. */
 static double
-divisor_of(const symptom_t *s, const double *sum)
+divisor_of(const symptom_t *s, const terms_t *terms)
 {
-    double xx = 0, xy = 0;
+    double xx = 0, xy = 0, error = 0;
+    double u = symptom_roundoff_of_sums(s), k = terms->count + 8;
     for (uint64_t i = 0; i < s->numel; i++)
         if (isfinite(s->expected[i])) {
-            xx += sum[i] * sum[i];
-            xy += sum[i] * s->expected[i];
+            double x = terms->sum[i];
+            xx += x * x;
+            xy += x * s->expected[i];
+            error += fabs(x) * terms->magnitude[i];
         }
     double d = xy != 0 ? xx / xy : (double)NAN, near = round(d * 64) / 64;
-    return fabs(d - near) <= 1e-4 * fabs(d) ? near : d;
+    return fabs(d - near) <= fabs(d) * verdict_gamma(k, u) * error / xx ? near
+                                                                        : d;
 }
 
 static bool
@@ -71,7 +76,7 @@ terms_make(const symptom_t *s, terms_t *terms)
             terms->magnitude[i] += fabs(t[i]);
         }
     }
-    terms->divisor = divisor_of(s, terms->sum);
+    terms->divisor = divisor_of(s, terms);
     if (isfinite(terms->divisor))
         return true;
     terms_free(terms);
@@ -83,7 +88,7 @@ static double
 bound_of(const symptom_t *s, const terms_t *terms, uint64_t i)
 {
     double k = 2 * terms->count + 8;
-    return symptom_gamma(k, symptom_roundoff_of_sums(s)) * terms->magnitude[i] /
+    return verdict_gamma(k, symptom_roundoff_of_sums(s)) * terms->magnitude[i] /
                fabs(terms->divisor) +
            s->bound[i];
 }
@@ -311,7 +316,7 @@ hypothesis_token_mean(const symptom_t *s, cause_t *cause)
     };
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         double f = known[k].factor;
-        if (!isfinite(f) || fabs(f - 1) < 0x1p-16)
+        if (!isfinite(f) || f == 1)
             continue;
         candidate_t c = candidate_make(s);
         for (uint64_t i = 0; i < s->numel; i++) {
@@ -340,7 +345,7 @@ reduced_in(const symptom_t *s, cause_t *cause, const terms_t *terms,
         cast.value[i] = 0;
         cast.bound[i] = bound_of(s, terms, i);
         all.value[i] = s->expected[i];
-        all.bound[i] = cast.bound[i] + symptom_gamma(terms->count + 4, u) *
+        all.bound[i] = cast.bound[i] + verdict_gamma(terms->count + 4, u) *
                                            terms->magnitude[i] /
                                            fabs(terms->divisor);
         for (int g = terms->first; g < terms->first + terms->count; g++)

@@ -31,24 +31,14 @@ is_kept(const symptom_t *s, uint64_t i)
     return s->owner == NULL || s->owner[i] >= 0;
 }
 
-static double
-ratio_at(double is, double value, double bound)
-{
-    if (is == value || (isnan(is) && isnan(value)))
-        return 0;
-    if (!isfinite(is) || !isfinite(value))
-        return INFINITY;
-    return bound > 0 ? fabs(is - value) / bound : (double)INFINITY;
-}
-
 double
 candidate_ratio(const symptom_t *s, const candidate_t *candidate)
 {
     double worst = -1;
     for (uint64_t i = 0; i < s->numel; i++)
         if (is_kept(s, i))
-            worst = fmax(worst, ratio_at(s->is[i], candidate->value[i],
-                                         candidate->bound[i]));
+            worst = fmax(worst, verdict_ratio(s->is[i], candidate->value[i],
+                                              candidate->bound[i]));
     return worst >= 0 ? worst : (double)INFINITY;
 }
 
@@ -73,12 +63,6 @@ candidate_explains(const symptom_t *s, candidate_t *candidate, cause_t *cause,
 }
 
 /* ---- rounding -------------------------------------------------------------- */
-
-double
-symptom_gamma(double k, double u)
-{
-    return k * u < 1 ? k * u / (1 - k * u) : (double)INFINITY;
-}
 
 double
 symptom_roundoff(const symptom_t *s)
@@ -150,7 +134,8 @@ symptom_lr(const symptom_t *s, long step)
 bool
 symptom_is_wrong(const symptom_t *s, uint64_t i)
 {
-    return is_kept(s, i) && ratio_at(s->is[i], s->expected[i], s->bound[i]) > 1;
+    return is_kept(s, i) &&
+           verdict_ratio(s->is[i], s->expected[i], s->bound[i]) > 1;
 }
 
 uint64_t
@@ -162,10 +147,19 @@ symptom_count_wrong(const symptom_t *s)
     return count;
 }
 
+/* The squares of many elements added up, as the verdict has it for all of them
+ * together. */
+double
+symptom_error_of_norm(const symptom_t *s, double numel)
+{
+    return verdict_error_of_norm(numel, s->theirs->num_parameters,
+                                 s->theirs->world_size, s->dtype);
+}
+
 /* ---- factors ----------------------------------------------------------------- */
 
 const char *
-symptom_factor_name(const symptom_t *s, double f)
+symptom_factor(const symptom_t *s, int k, double *factor)
 {
     static char text[96];
     double N = symptom_ranks(s), m = symptom_micros(s);
@@ -182,16 +176,11 @@ symptom_factor_name(const symptom_t *s, double f)
                  {N * N, "the square of the number of ranks"},
                  {R * R, "the square of the number of replicas"},
                  {m * m, "the square of the number of micro-batches"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        double x = known[i].value;
-        if (!(x > 1))
-            continue;
-        for (int inverse = 0; inverse < 2; inverse++)
-            if (fabs(f - (inverse ? 1 / x : x)) <= 0x1p-18 * fabs(f)) {
-                snprintf(text, sizeof text, "%s%s", inverse ? "1 / " : "",
-                         known[i].name);
-                return text;
-            }
-    }
-    return NULL;
+    if (k >= 2 * (int)(sizeof known / sizeof *known))
+        return NULL;
+    double x = known[k / 2].value;
+    *factor = x <= 1 ? 1 : k % 2 == 0 ? x : 1 / x;
+    snprintf(text, sizeof text, "%s%s", k % 2 == 0 ? "" : "1 / ",
+             known[k / 2].name);
+    return text;
 }

@@ -3,19 +3,14 @@
 #define FSDP_VERIFY_VARIANT_H
 
 #include "verify/diagnosis/hypothesis.h"
+#include "verify/verdict/update.h"
 
 /** How a step differs from the one that was meant; all zero: not at all. */
 typedef struct variant {
-    bool coupled;   /**< decay added to the gradient (AdamW)              */
-    bool decoupled; /**< decay taken from the parameter (SGD)             */
-    bool no_decay, decay_twice, decay_without_lr;
-    bool no_correction1, no_correction2;
-    int more_steps; /**< counted                                              */
-    bool eps_inside, eps_before_correction;
-    bool betas_swapped;
+    update_variant_t update;
+    int more_steps; /**< counted                                             */
     bool unclipped;
-    double lr; /**< in place of the meant one; 0: that                   */
-    bool dampened, undampened, nesterov_other, no_momentum;
+    double lr; /**< in place of the meant one; 0: that                       */
 } variant_t;
 
 /** Theirs is what the optimizer that was meant would have made with that

@@ -12,39 +12,75 @@ one_minus(const update_t *u, double beta)
     return c;
 }
 
+static double
+beta1(const fsdp_adamw_options_t *o, const update_t *u)
+{
+    return u->variant.betas_swapped ? o->beta2 : o->beta1;
+}
+
+static double
+beta2(const fsdp_adamw_options_t *o, const update_t *u)
+{
+    return u->variant.betas_swapped ? o->beta1 : o->beta2;
+}
+
+static running_t
+gradient(const update_t *u, uint64_t i)
+{
+    return u->variant.coupled ? update_decayed_gradient(u, i)
+                              : update_gradient(u, i);
+}
+
 static running_t
 exp_avg(const fsdp_adamw_options_t *o, const update_t *u, uint64_t i)
 {
     rounding_t r = u->round;
+    double beta = beta1(o, u);
     running_t old =
-        running_mul(r, running_constant(r, o->beta1), update_state(u, 0, i));
-    running_t g = update_gradient(u, i);
-    return running_add(r, old, running_mul(r, one_minus(u, o->beta1), g));
+        running_mul(r, running_constant(r, beta), update_state(u, 0, i));
+    running_t g = gradient(u, i);
+    return running_add(r, old, running_mul(r, one_minus(u, beta), g));
 }
 
 static running_t
 exp_avg_sq(const fsdp_adamw_options_t *o, const update_t *u, uint64_t i)
 {
     rounding_t r = u->round;
+    double beta = beta2(o, u);
     running_t old =
-        running_mul(r, running_constant(r, o->beta2), update_state(u, 1, i));
-    running_t g = update_gradient(u, i);
-    running_t square =
-        running_mul(r, running_mul(r, one_minus(u, o->beta2), g), g);
+        running_mul(r, running_constant(r, beta), update_state(u, 1, i));
+    running_t g = gradient(u, i);
+    running_t square = running_mul(r, running_mul(r, one_minus(u, beta), g), g);
     return running_add(r, old, square);
 }
 
 /* 1 - beta^steps; in the type, its power is rounded first. */
 static running_t
-correction(const update_t *u, double beta)
+correction(const update_t *u, double beta, bool none)
 {
-    running_t c = running_constant(u->round, 1 - pow(beta, u->steps));
+    running_t c =
+        running_constant(u->round, none ? 1 : 1 - pow(beta, u->steps));
     if (u->careless)
         c.e += (2 + u->steps) * u->round.u;
     return c;
 }
 
-/* x (1 - lr decay) - lr m / correction1 / (sqrt(v / correction2) + eps) */
+/* sqrt(v / correction2) + eps */
+static running_t
+denominator(const fsdp_adamw_options_t *o, const update_t *u, running_t v)
+{
+    rounding_t r = u->round;
+    running_t eps = running_constant(r, o->eps);
+    running_t c = correction(u, beta2(o, u), u->variant.no_correction2);
+    if (u->variant.eps_inside)
+        return running_sqrt(r, running_add(r, running_div(r, v, c), eps));
+    running_t root = running_sqrt(r, c);
+    if (u->variant.eps_before_correction)
+        return running_div(r, running_add(r, running_sqrt(r, v), eps), root);
+    return running_add(r, running_div(r, running_sqrt(r, v), root), eps);
+}
+
+/* x (1 - lr decay) - lr m / correction1 / denominator */
 static running_t
 parameter(const fsdp_adamw_options_t *o, const update_t *u, uint64_t i)
 {
@@ -53,15 +89,13 @@ parameter(const fsdp_adamw_options_t *o, const update_t *u, uint64_t i)
         u->after[0] != NULL ? running_exact(u->after[0][i]) : exp_avg(o, u, i);
     running_t v = u->after[1] != NULL ? running_exact(u->after[1][i])
                                       : exp_avg_sq(o, u, i);
-    running_t root = running_sqrt(r, correction(u, o->beta2));
-    running_t denom = running_div(r, running_sqrt(r, v), root);
-    denom = running_add(r, denom, running_constant(r, o->eps));
     running_t size =
-        running_div(r, running_constant(r, -u->lr), correction(u, o->beta1));
-    running_t way = running_div(r, running_mul(r, size, m), denom);
-    running_t kept =
-        running_mul(r, running_exact(u->parameter[i]),
-                    running_constant(r, 1 - u->lr * u->weight_decay));
+        running_div(r, running_constant(r, -u->lr),
+                    correction(u, beta1(o, u), u->variant.no_correction1));
+    running_t way =
+        running_div(r, running_mul(r, size, m), denominator(o, u, v));
+    running_t kept = u->variant.coupled ? running_exact(u->parameter[i])
+                                        : update_decayed_parameter(u, i);
     return running_add(r, kept, way);
 }
 

@@ -68,3 +68,26 @@ verdict_ulps(fsdp_dtype_t dtype, double a, double b)
     double ulp = ldexp(value_roundoff(dtype), exponent);
     return fabs(a - b) / fmax(ulp, value_smallest(dtype));
 }
+
+double
+verdict_ratio(double x, double expected, double bound)
+{
+    if (x == expected || (isnan(x) && isnan(expected)))
+        return 0;
+    if (!isfinite(x) || !isfinite(expected))
+        return INFINITY;
+    double d = fabs(x - expected);
+    return d == 0 ? 0 : bound > 0 ? d / bound : (double)INFINITY;
+}
+
+/* The sum of n positive terms, each a product or a magnitude, its root, and norms
+ * of norms over parameters and ranks, each rounded to the gradients' type. */
+double
+verdict_error_of_norm(double numel, int parameters, int ranks,
+                      fsdp_dtype_t dtype)
+{
+    double wide = value_roundoff(dtype == FSDP_FP64 ? FSDP_FP64 : FSDP_FP32);
+    double sums = verdict_gamma_random(numel + 1, wide, 1);
+    double rest = 6.0 + parameters + ranks;
+    return sums + verdict_gamma_random(rest, value_roundoff(dtype), 1);
+}

@@ -94,19 +94,13 @@ take_gradients(judging_t *j, long step, gradients_t *all)
     return all->count > 0 && j->status == FSDP_OK;
 }
 
-/* Relative: the sum of n positive terms, each a product or a magnitude, its root,
- * and norms of norms over parameters and ranks, each rounded to the gradients'
- * type. */
 static double
 error_of_norm(const judging_t *j, const gradients_t *all)
 {
-    double wide =
-        value_roundoff(all->dtype == FSDP_FP64 ? FSDP_FP64 : FSDP_FP32);
-    if (isinf(norm_type(j)))
-        return 0;
-    double sums = verdict_gamma_random(all->numel + 1, wide, 1);
-    double rest = 6 + all->count + j->their_about->world_size;
-    return sums + verdict_gamma_random(rest, value_roundoff(all->dtype), 1);
+    return isinf(norm_type(j))
+               ? 0
+               : verdict_error_of_norm(all->numel, all->count,
+                                       j->their_about->world_size, all->dtype);
 }
 
 bool

@@ -155,6 +155,12 @@ double verdict_gamma(double k, double u);
 double verdict_gamma_random(double k, double u, double n);
 /** t with P(|T| > t) = p for Student's T with `freedom` degrees of it. */
 double verdict_student(double p, double freedom);
+/** |x - expected| / bound; 0 if they are the same, NaN and NaN too. */
+double verdict_ratio(double x, double expected, double bound);
+/** Relative: a 1- or 2-norm over so many elements, parameters and ranks, of
+ *  gradients of that type, computed in any order. */
+double verdict_error_of_norm(double numel, int parameters, int ranks,
+                             fsdp_dtype_t dtype);
 /** |a - b| in units in the last place of b, in the type. */
 double verdict_ulps(fsdp_dtype_t dtype, double a, double b);
 

@@ -180,17 +180,6 @@ typedef struct finding {
     bool claimed; /**< some element had a bound */
 } finding_t;
 
-static double
-ratio_of(double x, double expected, double bound)
-{
-    if (x == expected || (isnan(x) && isnan(expected)))
-        return 0;
-    if (!isfinite(x) || !isfinite(expected))
-        return INFINITY;
-    double d = fabs(x - expected);
-    return d == 0 ? 0 : bound > 0 ? d / bound : (double)INFINITY;
-}
-
 static finding_t
 look_through(const double *values, const int *owner, const expected_t *expected,
              uint64_t numel)
@@ -199,7 +188,8 @@ look_through(const double *values, const int *owner, const expected_t *expected,
     for (uint64_t i = 0; i < numel; i++) {
         if (owner[i] < 0 || isinf(expected->bound[i]))
             continue;
-        double r = ratio_of(values[i], expected->value[i], expected->bound[i]);
+        double r =
+            verdict_ratio(values[i], expected->value[i], expected->bound[i]);
         f.claimed = true;
         if (r > f.ratio) {
             f.ratio = r;

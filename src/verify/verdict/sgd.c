@@ -4,28 +4,44 @@
 
 /* The gradient with what weight decay adds. */
 static running_t
-decayed(const update_t *u, uint64_t i)
+gradient(const update_t *u, uint64_t i)
 {
-    running_t g = update_gradient(u, i);
-    if (u->weight_decay == 0)
-        return g;
-    running_t x = running_exact(u->parameter[i]);
-    return running_add(
-        u->round, g,
-        running_mul(u->round, running_constant(u->round, u->weight_decay), x));
+    return u->variant.decoupled ? update_gradient(u, i)
+                                : update_decayed_gradient(u, i);
 }
 
 static running_t
 momentum(const fsdp_sgd_options_t *o, const update_t *u, uint64_t i)
 {
     rounding_t r = u->round;
-    running_t g = decayed(u, i);
-    if (u->begins)
+    double dampening = u->variant.dampened     ? o->momentum
+                       : u->variant.undampened ? 0
+                                               : o->dampening;
+    running_t g = gradient(u, i);
+    if (u->begins && !u->variant.dampened)
         return g;
+    running_t fresh = running_mul(r, running_constant(r, 1 - dampening), g);
+    if (u->begins)
+        return fresh;
     running_t old =
         running_mul(r, running_constant(r, o->momentum), update_state(u, 0, i));
-    running_t rest = running_constant(r, 1 - o->dampening);
-    return running_add(r, old, running_mul(r, rest, g));
+    return running_add(r, old, fresh);
+}
+
+/* What the parameter goes along. */
+static running_t
+way(const fsdp_sgd_options_t *o, const update_t *u, uint64_t i)
+{
+    rounding_t r = u->round;
+    if (o->momentum == 0 || u->variant.no_momentum)
+        return gradient(u, i);
+    running_t buffer =
+        u->after[0] != NULL ? running_exact(u->after[0][i]) : momentum(o, u, i);
+    if (o->nesterov == u->variant.nesterov_other)
+        return buffer;
+    return running_add(
+        r, gradient(u, i),
+        running_mul(r, running_constant(r, o->momentum), buffer));
 }
 
 running_t
@@ -33,21 +49,10 @@ update_sgd(const fsdp_sgd_options_t *o, const update_t *u, update_what_t what,
            uint64_t i)
 {
     rounding_t r = u->round;
-    running_t buffer, step;
     if (what != UPDATE_PARAMETER)
         return momentum(o, u, i);
-    if (o->momentum == 0) {
-        step = decayed(u, i);
-    } else {
-        buffer = u->after[0] != NULL ? running_exact(u->after[0][i])
-                                     : momentum(o, u, i);
-        step =
-            !o->nesterov
-                ? buffer
-                : running_add(
-                      r, decayed(u, i),
-                      running_mul(r, running_constant(r, o->momentum), buffer));
-    }
-    running_t way = running_mul(r, running_constant(r, -u->lr), step);
-    return running_add(r, running_exact(u->parameter[i]), way);
+    running_t kept = u->variant.decoupled ? update_decayed_parameter(u, i)
+                                          : running_exact(u->parameter[i]);
+    running_t step = running_mul(r, running_constant(r, -u->lr), way(o, u, i));
+    return running_add(r, kept, step);
 }

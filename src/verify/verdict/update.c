@@ -39,15 +39,17 @@ rate_of(const judging_t *j, long step)
 
 /* What their optimizer does with this parameter alone, by their trace.json: a
  * script has groups of parameters on purpose, and says so. */
-static void
-choose_own(const judging_t *j, const record_t *record, update_t *u)
+void
+update_choose_own(const fsdp_trace_about_t *meant,
+                  const fsdp_trace_about_t *theirs, const char *name,
+                  update_t *u)
 {
-    const fsdp_trace_about_t *s = settings(j), *theirs = j->their_about;
-    u->weight_decay = s->optimizer == FSDP_TRACE_ADAMW ? s->adamw.weight_decay
-                                                       : s->sgd.weight_decay;
+    u->weight_decay = meant->optimizer == FSDP_TRACE_ADAMW
+                          ? meant->adamw.weight_decay
+                          : meant->sgd.weight_decay;
     for (int i = 0; i < theirs->num_parameters; i++) {
         const fsdp_trace_parameter_t *p = &theirs->parameter[i];
-        if (strcmp(p->name, record->name) != 0)
+        if (strcmp(p->name, name) != 0)
             continue;
         if (!isnan(p->weight_decay))
             u->weight_decay = p->weight_decay;
@@ -140,7 +142,7 @@ update_read(judging_t *j, const record_t *record, update_what_t what,
                     .lr = rate_of(j, record->step),
                     .careless = is_careless(j),
                     .round = rounding_of(record->dtype)};
-    choose_own(j, record, u);
+    update_choose_own(settings(j), j->their_about, record->name, u);
     u->parameter =
         read_theirs(j, record, record->step - 1, FSDP_TRACE_PARAMETER);
     bool states = read_states(j, record, u);
@@ -158,11 +160,11 @@ update_read(judging_t *j, const record_t *record, update_what_t what,
 static void
 update_free(update_t *u)
 {
-    fsdp_free(u->grad);
-    fsdp_free(u->parameter);
+    fsdp_free((void *)u->grad);
+    fsdp_free((void *)u->parameter);
     for (int k = 0; k < 2; k++) {
-        fsdp_free(u->state[k]);
-        fsdp_free(u->after[k]);
+        fsdp_free((void *)u->state[k]);
+        fsdp_free((void *)u->after[k]);
     }
 }
 
@@ -194,11 +196,10 @@ expect_count(judging_t *j, const record_t *record, expected_t *expected)
     return true;
 }
 
-/* Which of an update's results a record is. */
-static bool
-what_of(const record_t *record, update_what_t *what)
+bool
+update_what_of(fsdp_trace_phase_t phase, update_what_t *what)
 {
-    switch (record->phase) {
+    switch (phase) {
     case FSDP_TRACE_PARAMETER:
         *what = UPDATE_PARAMETER;
         return true;
@@ -224,7 +225,8 @@ verdict_expect_update(judging_t *j, const record_t *record,
         return expect_count(j, record, expected);
     if (settings(j)->optimizer == FSDP_TRACE_NO_OPTIMIZER ||
         !value_is_floating(record->dtype) || record->step < 1 ||
-        !what_of(record, &what) || !verdict_is_finite(j, record->step))
+        !update_what_of(record->phase, &what) ||
+        !verdict_is_finite(j, record->step))
         return false;
     bool known = update_read(j, record, what, &u);
     if (known) {

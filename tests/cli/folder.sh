@@ -76,34 +76,21 @@ same half half2
 
 # ---- what is refused
 
-# bad WORDS ARGUMENT...: refused on 1 and on 2 ranks
-bad() {
-    words=$1
-    shift
-    for n in 1 2; do
-        fsdp $n "$@"
-        IFS='|'
-        set -f
-        refuses $words
-        set +f
-        unset IFS
-    done
-}
 train="train $text $batch --steps 1"
-bad 'holds a model|config.json' $train --model "$tmp/m" --save "$tmp/m5"
-bad 'gpt2 or llama' train --model mlp --data "$digits" --save "$tmp/new/"
-bad 'not writable' $train --model "$tmp/m" --save "$tmp/no/such/"
-bad '--max-shard-size' $train --model "$tmp/m" --save "$tmp/x/" \
+refused 'holds a model|config.json' $train --model "$tmp/m" --save "$tmp/m5"
+refused 'gpt2 or llama' train --model mlp --data "$digits" --save "$tmp/new/"
+refused 'not writable' $train --model "$tmp/m" --save "$tmp/no/such/"
+refused '--max-shard-size' $train --model "$tmp/m" --save "$tmp/x/" \
     --max-shard-size 0
-bad '--save' $train --model "$tmp/m" --save "$tmp/file" --save-dtype float16
-bad '--layers|leave' $train --model "$tmp/m" --layers 2
-bad '--init|leave' $train --model "$tmp/m" --init "$tmp/m"
-bad '--context|16 positions' train --data "$stories" --model "$tmp/m" \
+refused '--save' $train --model "$tmp/m" --save "$tmp/file" --save-dtype float16
+refused '--layers|leave' $train --model "$tmp/m" --layers 2
+refused '--init|leave' $train --model "$tmp/m" --init "$tmp/m"
+refused '--context|16 positions' train --data "$stories" --model "$tmp/m" \
     --context 17
-bad 'none is no folder' $train --model "$tmp/none"
-bad 'choose one of' $train --model gpt3
+refused 'none is no folder' $train --model "$tmp/none"
+refused 'choose one of' $train --model gpt3
 mkdir "$tmp/empty"
-bad 'empty/config.json' $train --model "$tmp/empty"
+refused 'empty/config.json' $train --model "$tmp/empty"
 
 # broken NAME: a copy of the model, to be broken
 broken() {
@@ -114,29 +101,29 @@ first=$(ls "$tmp/m1" | grep safetensors$ | head -n 1)
 broken pipe
 rm "$tmp/pipe/config.json"
 mkfifo "$tmp/pipe/config.json"
-bad 'pipe/config.json|no regular file' $train --model "$tmp/pipe"
+refused 'pipe/config.json|no regular file' $train --model "$tmp/pipe"
 broken deep
 head -c 200000 /dev/zero | tr '\0' '[' >"$tmp/deep/config.json"
-bad 'deep/config.json' $train --model "$tmp/deep"
+refused 'deep/config.json' $train --model "$tmp/deep"
 broken other
 sed 's/"n_embd":24/"n_embd":28/' "$tmp/m1/config.json" >"$tmp/other/config.json"
-bad 'shape' $train --model "$tmp/other"
+refused 'shape' $train --model "$tmp/other"
 broken vast
 sed 's/"n_layer":2/"n_layer":1000000000/' "$tmp/m1/config.json" \
     >"$tmp/vast/config.json"
-bad 'vast|layers' $train --model "$tmp/vast"
+refused 'vast|layers' $train --model "$tmp/vast"
 broken cut
 head -c 700 "$tmp/m1/$first" >"$tmp/cut/$first"
-bad "cut/$first" $train --model "$tmp/cut"
+refused "cut/$first" $train --model "$tmp/cut"
 broken header
 printf '\0\344\013\124\002\0\0\0{' >"$tmp/header/$first" # 10 GB of it
-bad "header/$first" $train --model "$tmp/header"
+refused "header/$first" $train --model "$tmp/header"
 broken gone
 rm "$tmp/gone/$first"
-bad "gone/$first" $train --model "$tmp/gone"
+refused "gone/$first" $train --model "$tmp/gone"
 broken escape
 sed "s,$first,../m1/$first,g" "$tmp/m1/model.safetensors.index.json" \
     >"$tmp/escape/model.safetensors.index.json"
-bad 'escape/model.safetensors.index.json|without a path' $train \
+refused 'escape/model.safetensors.index.json|without a path' $train \
     --model "$tmp/escape"
 exit $bad

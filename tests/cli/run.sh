@@ -60,3 +60,17 @@ refuses() {
 member() {
     tail -n 1 "$tmp/log" | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"
 }
+
+# refused 'WORD|WORD' ARGUMENT...: on 1 and on 2 ranks, with all the words
+refused() {
+    words=$1
+    shift
+    for n in 1 2; do
+        fsdp $n "$@"
+        IFS='|'
+        set -f
+        refuses $words
+        set +f
+        unset IFS
+    done
+}

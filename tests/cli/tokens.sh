@@ -80,42 +80,29 @@ cmp "$tmp/of.rows" "$tmp/of.images" || complain 'images are not as rows'
 
 # ---- what is refused
 
-# bad WORDS ARGUMENT...: refused on 1 and on 2 ranks
-bad() {
-    words=$1
-    shift
-    for n in 1 2; do
-        fsdp $n "$@"
-        IFS='|'
-        set -f
-        refuses $words
-        set +f
-        unset IFS
-    done
-}
 train="train $model --steps 1"
-bad '--out is needed' tokenize --tokenizer "$tmp/gpt2.json" --data "$stories"
-bad '--tokenizer is needed' tokenize --data "$stories" --out "$tmp/x"
-bad 'none.json' tokenize --tokenizer "$tmp/none.json" --data "$stories" \
+refused '--out is needed' tokenize --tokenizer "$tmp/gpt2.json" --data "$stories"
+refused '--tokenizer is needed' tokenize --data "$stories" --out "$tmp/x"
+refused 'none.json' tokenize --tokenizer "$tmp/none.json" --data "$stories" \
     --out "$tmp/x"
-bad 'no/such' tokenize --tokenizer "$tmp/gpt2.json" --data "$stories" \
+refused 'no/such' tokenize --tokenizer "$tmp/gpt2.json" --data "$stories" \
     --out "$tmp/no/such/x"
-bad 'rows' tokenize --tokenizer "$tmp/rows" --data "$stories" --out "$tmp/x"
-bad 'tokens up to|--vocab-size' $train --data "$tmp/gpt2.llmc" --vocab-size 300
-bad 'tokens already' $train --data "$tmp/gpt2.llmc" \
+refused 'rows' tokenize --tokenizer "$tmp/rows" --data "$stories" --out "$tmp/x"
+refused 'tokens up to|--vocab-size' $train --data "$tmp/gpt2.llmc" --vocab-size 300
+refused 'tokens already' $train --data "$tmp/gpt2.llmc" \
     --tokenizer "$tmp/gpt2.json"
-bad '--documents' $train --data "$tmp/gpt2.llmc" --documents
+refused '--documents' $train --data "$tmp/gpt2.llmc" --documents
 cp "$tmp/gpt2.nanogpt" "$tmp/t.bin"
-bad 't.bin|--data-format nanogpt' $train --data "$tmp/t.bin"
+refused 't.bin|--data-format nanogpt' $train --data "$tmp/t.bin"
 head -c 3000 "$tmp/gpt2.llmc" >"$tmp/cut"
-bad 'cut|truncated' $train --data "$tmp/cut"
+refused 'cut|truncated' $train --data "$tmp/cut"
 gzip -c "$tmp/d-images-idx3-ubyte" >"$tmp/g-images-idx3-ubyte"
-bad 'compressed|gunzip' train --model mlp $small --data "$tmp/g-images-idx3-ubyte"
-bad 'mlp' $train --data "$tmp/d-images-idx3-ubyte"
-bad 'gpt2 or llama' train --model mlp $small --data "$tmp/gpt2.llmc"
-bad 'IDX' train --model mlp $small --data "$tmp/rows" --labels "$tmp/rows"
+refused 'compressed|gunzip' train --model mlp $small --data "$tmp/g-images-idx3-ubyte"
+refused 'mlp' $train --data "$tmp/d-images-idx3-ubyte"
+refused 'gpt2 or llama' train --model mlp $small --data "$tmp/gpt2.llmc"
+refused 'IDX' train --model mlp $small --data "$tmp/rows" --labels "$tmp/rows"
 mv "$tmp/d-labels-idx1-ubyte" "$tmp/elsewhere"
-bad 'd-labels-idx1-ubyte' train --model mlp $small \
+refused 'd-labels-idx1-ubyte' train --model mlp $small \
     --data "$tmp/d-images-idx3-ubyte"
 fsdp 1 train --model mlp $small --data "$tmp/d-images-idx3-ubyte" \
     --labels "$tmp/elsewhere"

@@ -336,14 +336,16 @@ add_special(fsdp_tokenizer_t *t, const fsdp_json_t *processor, const char *name,
     const fsdp_json_t *about =
         fsdp_json_member(fsdp_json_member(processor, "special_tokens"), name);
     const fsdp_json_t *ids = fsdp_json_member(about, "ids");
+    int32_t *added = after ? t->after : t->before;
     size_t *count = after ? &t->num_after : &t->num_before;
     if (fsdp_json_size(ids) == 0)
         return bad(t, "post_processor", "has a special token without number");
     for (size_t i = 0; i < fsdp_json_size(ids); i++) {
         if (*count == MAX_SPECIAL)
             return bad(t, "post_processor", "adds too many tokens");
-        if (!get_id(fsdp_json_at(ids, i), t->size,
-                    (after ? t->after : t->before) + *count))
+        /* A vocabulary may have holes. */
+        if (!get_id(fsdp_json_at(ids, i), t->size, &added[*count]) ||
+            t->bytes[added[*count]] == NULL)
             return bad(t, "post_processor", "adds a token that there is not");
         ++*count;
     }

@@ -308,6 +308,12 @@ refused(const char *text, const char *message)
                   "not \"%s\": %s", message, fsdp_error_message());
 }
 
+/* A template that puts a token before the text. */
+#define BEGINS(id)                                                             \
+    ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["        \
+    "{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],"        \
+    "\"special_tokens\":{\"x\":{\"ids\":[" id "]}}}"
+
 START_TEST(what_is_refused)
 {
     static const struct {
@@ -353,6 +359,8 @@ START_TEST(what_is_refused)
          LEVEL ",\"post_processor\":{\"type\":\"TemplateProcessing\","
                "\"single\":[]}",
          "without the text"},
+        {"\"ab\":300", "[]", LEVEL BEGINS("301"), "that there is not"},
+        {"\"ab\":300", "[]", LEVEL BEGINS("299"), "that there is not"},
         {"\"ab\":256", "[]", SPLIT("\"behavior\":\"Isolated\""),
          "without pattern"},
         {"\"ab\":256", "[]",

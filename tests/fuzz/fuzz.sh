@@ -4,6 +4,8 @@
 # corpus.  What it finds is in fuzz-build/found/: put it into the corpus, then mend
 # the parser.
 : "${FUZZ_SECONDS:=60}" "${srcdir:?}" "${CC:=mpicc}"
+# A CC given to make would be handed down and override the one configured here.
+unset MAKEFLAGS MAKEOVERRIDES
 if ! command -v clang >/dev/null ||
     ! echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n)
         { return d != 0 && n > 9; }' |

@@ -328,15 +328,13 @@ cli_print_command_help(cli_command_t command, FILE *out)
             command == CLI_GOLDEN ? "" : "[mpirun -n RANKS] ", what[command]);
     for (int i = 0; i < cli_option_count; i++) {
         const cli_option_spec_t *spec = &cli_option_table[i];
-        char left[80];
+        const char *argument = spec->argument != NULL ? spec->argument : "";
+        int wide;
         if (!(spec->commands & command))
             continue;
-        snprintf(left, sizeof left, "--%s %s", spec->name,
-                 spec->argument != NULL ? spec->argument : "");
-        if (strlen(left) > 31)
-            fprintf(out, "  %s\n  %-31s %s\n", left, "", spec->help);
-        else
-            fprintf(out, "  %-31s %s\n", left, spec->help);
+        wide = fprintf(out, "  --%s %s", spec->name, argument);
+        fprintf(out, "%s%*s %s\n", wide > 33 ? "\n" : "",
+                wide > 33 ? 33 : 33 - wide, "", spec->help);
     }
     fprintf(out, "  %-31s %s\n", "--help", "this text");
 }

@@ -13,7 +13,7 @@ golden() {
     status=$?
 }
 
-# reads PROGRAM NAME RANKS HASH: how it ended, in status
+# reads PROGRAM BUNDLE HASH: how it ended, in status
 reads() {
     arguments="$*"
     "$@" >"$tmp/out" 2>"$tmp/err"
@@ -41,25 +41,37 @@ ends_with 0
 
 # The example readers, with the right hash and with a stale one.
 reader=tutorials/02_golden_reader
-reads $reader "$tmp/a" mlp 3 "$(hash mlp 3)"
-ends_with 0
-says '^[1-9][0-9]* updates compared, 0 elements wrong'
-reads $reader "$tmp/a" mlp 3 0123456789abcdef
+for n in 1 3; do
+    reads $reader "$tmp/a" "$(hash mlp $n)"
+    ends_with 0
+    says '^128 elements updated, 0 wrong'
+done
+reads $reader "$tmp/a" "$(hash uneven 3)" # which is not SGD's
+ends_with 1
+reads $reader "$tmp/a" 0123456789abcdef
 ends_with 2
 python="${PYTHON-python3} ${srcdir-.}/python/read_golden.py"
 if ${PYTHON-python3} -c 'import numpy' 2>/dev/null; then
     for name in mlp uneven; do
-        reads $python "$tmp/a" $name 3 "$(hash $name 3)"
+        reads $python "$tmp/a" "$(hash $name 3)"
         ends_with 0
-        says '^[1-9][0-9]* reduced values compared, 0 wrong'
+        says '^[1-9][0-9]* reduced values, 0 wrong'
     done
-    reads $python "$tmp/a" mlp 3 0123456789abcdef
+    reads $python "$tmp/a" 0123456789abcdef
     ends_with 2
 else
     echo 'python/read_golden.py is not run: there is no NumPy'
 fi
 
 # Stale or damaged.
+file=$tmp/b/mlp/ranks-1/step-000001/rank-00000.safetensors
+for bytes in 4 99 9999; do
+    head -c $bytes "$file" >"$tmp/cut" && cp "$tmp/cut" "$file"
+    reads $reader "$tmp/b" "$(hash mlp 1)"
+    ends_with 2
+    grep -q "$file: " "$tmp/err" || complain 'the reader does not name the file'
+    cp "$tmp/a${file#"$tmp/b"}" "$file"
+done
 sed "s/$(hash mlp 3)/0123456789abcdef/" "$tmp/a/bundle.json" >"$tmp/b/bundle.json"
 golden --check "$tmp/b"
 refuses stale

@@ -4,6 +4,7 @@
 ##     make fuzz FUZZ_SECONDS=60          each target so long
 ##     make fuzz FUZZ_TARGETS='json csv'  those alone
 fuzz_targets = \
+    %D%/fuzz_bundle \
     %D%/fuzz_checkpoint_index \
     %D%/fuzz_csv \
     %D%/fuzz_hf_config \
@@ -27,6 +28,9 @@ EXTRA_DIST += %D%/driver.c
 libfuzz_la_LIBADD = libfsdp.la
 fuzz_link = libfuzz.la libfsdp.la $(FUZZ_ENGINE)
 
+%C%_fuzz_bundle_SOURCES = %D%/fuzz_bundle.c \
+    src/cli/golden_check.c src/cli/golden_config.c
+%C%_fuzz_bundle_LDADD = $(fuzz_link)
 %C%_fuzz_checkpoint_index_LDADD = $(fuzz_link)
 %C%_fuzz_csv_LDADD = $(fuzz_link)
 %C%_fuzz_hf_config_LDADD = $(fuzz_link)

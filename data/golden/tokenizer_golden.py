@@ -1,4 +1,4 @@
-"""Makes tokenizer_*.json: two small byte-level BPE tokenizers and what Hugging Face's
+"""Makes tokenizer_*.json: some small byte-level BPE tokenizers and what Hugging Face's
 own package makes of some texts.
 
     python tokenizer_golden.py STORIES FOLDER      (tokenizers 0.23)
@@ -67,6 +67,25 @@ def llama3(text):
     return tokenizer
 
 
+def blanks(_):
+    """Whose merges tell whether a piece ends before a character: \\s, \\S, and \\s in a set."""
+    vocab = {letter: number for number, letter in enumerate(sorted(ALPHABET))}
+    first = {pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(c)[-1][0][0]
+             for c in BLANKS}
+    merges = [(letter, byte) for letter in "ab" for byte in sorted(first)]
+    vocab.update({"".join(pair): 256 + i for i, pair in enumerate(merges)})
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"a\S+|b[^\s]+|\s+|."), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+# All that some table calls white space, and their neighbours.
+BLANKS = [chr(c) for c in [*range(0x21), 0x7f, *range(0x80, 0xa2), 0xad, 0x1680, 0x180d, 0x180e,
+                           0x180f, *range(0x1fff, 0x2010), *range(0x2027, 0x2031),
+                           *range(0x205e, 0x2065), 0x2800, 0x3000, 0x3001, 0x3164, 0xfeff, 0xffa0]]
 BY_HAND = [
     "", " ", "a", "\n", "Once upon a time", "Once upon a time,\n\n  there was a fox.",
     "I'm you're they've we'll he'd it's don't 'S 'RE 'Ll ''' 's't",
@@ -103,9 +122,9 @@ def texts(stories):
         yield bytes(random.choices(range(256), k=random.randint(1, 12)))
 
 
-def write(name, tokenizer, stories, folder, as_strings):
+def write(name, tokenizer, texts, folder, as_strings):
     cases = []
-    for text in texts(stories):
+    for text in texts:
         sound = text.decode(errors="replace")
         cases.append({
             "hex": text.hex(),
@@ -124,9 +143,11 @@ def write(name, tokenizer, stories, folder, as_strings):
 
 def main():
     stories = pathlib.Path(sys.argv[1]).read_text()
-    write("gpt2", gpt2(stories), stories, sys.argv[2], True)
-    write("spaced", gpt2_spaced(stories), stories, sys.argv[2], True)
-    write("llama3", llama3(stories), stories, sys.argv[2], False)
+    for name, make, as_strings in [("gpt2", gpt2, True), ("spaced", gpt2_spaced, True),
+                                   ("llama3", llama3, False)]:
+        write(name, make(stories), texts(stories), sys.argv[2], as_strings)
+    write("blanks", blanks(stories), [(x + c + x).encode() for c in BLANKS for x in "ab "],
+          sys.argv[2], False)
 
 
 main()

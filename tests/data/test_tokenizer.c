@@ -169,6 +169,12 @@ START_TEST(as_gpt2_with_a_space_and_added_tokens)
 }
 END_TEST
 
+START_TEST(what_is_a_blank)
+{
+    check_golden("blanks", 240);
+}
+END_TEST
+
 START_TEST(as_llama_3)
 {
     check_golden("llama3", 120);
@@ -439,6 +445,7 @@ main(int argc, char **argv)
     tcase_add_test(tc, as_gpt2);
     tcase_add_test(tc, as_gpt2_with_a_space_and_added_tokens);
     tcase_add_test(tc, as_llama_3);
+    tcase_add_test(tc, what_is_a_blank);
     tcase_add_test(tc, a_piece_without_end);
     tcase_add_test(tc, the_smallest);
     tcase_add_test(tc, between_matches);

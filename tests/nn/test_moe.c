@@ -9,7 +9,7 @@
 #include "mck.h"
 #include "nn/differences.h"
 #include "nn/nn_case.h"
-#include "twin/numbers.h"
+#include "twin/moe.h"
 
 enum { N = 7, C = 6, H = 5, MAX_RANKS = 8, MAX_PARAMETERS = 4 };
 
@@ -204,92 +204,16 @@ END_TEST
 
 /* ---- formulas ------------------------------------------------------------ */
 
-static double
-silu(double x)
+/* By their order in the module. */
+static twin_moe_t
+twin_of(const fsdp_moe_config_t *c, fsdp_module_t *moe)
 {
-    return x / (1 + exp(-x));
+    fsdp_parameter_t *p[MAX_PARAMETERS] = {NULL};
+    size_t count = fsdp_module_parameters(moe, p, MAX_PARAMETERS);
+    return (twin_moe_t){c, fsdp_parameter_data(p[0]), fsdp_parameter_data(p[1]),
+                        fsdp_parameter_data(p[2]),
+                        count == 4 ? fsdp_parameter_data(p[3]) : NULL};
 }
-
-static double
-gelu(double x)
-{
-    return 0.5 * x *
-           (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-}
-
-static double
-dot(const double *a, const double *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* y[C] of x[C] by expert e, in plain loops. */
-static void
-expert_twin(const fsdp_moe_config_t *c, fsdp_parameter_t *const p[4], size_t e,
-            const double *x, double *y)
-{
-    const double *w1 = fsdp_parameter_data(p[1]);
-    const double *w2 = fsdp_parameter_data(p[2]);
-    double h[H];
-    for (size_t i = 0; i < H; i++) {
-        double a = dot(w1 + (e * H + i) * C, x, C);
-        h[i] = gelu(a);
-        if (c->kind == FSDP_EXPERT_SWIGLU) {
-            const double *w3 = fsdp_parameter_data(p[3]);
-            h[i] = silu(a) * dot(w3 + (e * H + i) * C, x, C);
-        }
-    }
-    for (size_t i = 0; i < C; i++)
-        y[i] = dot(w2 + (e * C + i) * H, h, H);
-}
-
-/* The layer by its definition, dense: every expert of every token, weights 0
- * for those that are not among the largest. */
-static double
-moe_twin(const fsdp_moe_config_t *c, fsdp_parameter_t *const p[4],
-         const double *x, double y[N * C])
-{
-    enum { MOST = 64 };
-    const double *gate = fsdp_parameter_data(p[0]);
-    size_t experts = c->num_experts;
-    double f[MOST] = {0}, mean[MOST] = {0}, aux = 0;
-    memset(y, 0, N * C * sizeof *y);
-    for (size_t n = 0; n < N; n++) {
-        double prob[MOST], sum = 0, chosen = 0, row[C];
-        bool taken[MOST] = {false};
-        for (size_t e = 0; e < experts; e++)
-            sum += prob[e] = exp(dot(gate + e * C, x + n * C, C));
-        for (size_t e = 0; e < experts; e++)
-            mean[e] += (prob[e] /= sum) / N;
-        for (size_t k = 0; k < c->top_k; k++) {
-            size_t best = experts;
-            for (size_t e = experts; e-- > 0;)
-                if (!taken[e] && (best == experts || prob[e] >= prob[best]))
-                    best = e;
-            taken[best] = true;
-            chosen += prob[best];
-            f[best] += 1.0 / N;
-        }
-        for (size_t e = 0; e < experts; e++) {
-            if (!taken[e])
-                continue;
-            expert_twin(c, p, e, x + n * C, row);
-            for (size_t i = 0; i < C; i++)
-                y[n * C + i] +=
-                    row[i] * prob[e] / (c->norm_topk_prob ? chosen : 1);
-        }
-    }
-    for (size_t e = 0; e < experts; e++)
-        aux += f[e] * mean[e];
-    return c->router_aux_loss_coef * (double)experts * aux;
-}
-
-/* In float64 the layer and its definition differ by round-off only: of a few
- * hundred operations on numbers below 100. */
-static const double round_off = 1000 * 100 * 0x1p-53;
 
 START_TEST(definition)
 {
@@ -300,15 +224,16 @@ START_TEST(definition)
         c.norm_topk_prob = v / 2 % 2;
         c.top_k = v / 4 ? 1 : 3;
         fsdp_module_t *moe = fsdp_moe_create("moe", &c);
-        fsdp_parameter_t *p[4];
-        fsdp_module_parameters(moe, p, 4);
-        double y[N * C];
+        bounded_t y[N * C];
+        twin_begin(FSDP_FP64);
         fill_input(0, false);
         result_t got = run(moe, FSDP_FP64, 0);
-        double aux = moe_twin(&c, p, input, y);
-        ck_assert_double_eq_tol(got.aux, aux, round_off);
+        twin_moe_t twin = twin_of(&c, moe);
+        ck_assert(twin_is(got.aux, twin_moe(&twin, input, N, y)));
         for (size_t i = 0; i < N * C; i++)
-            ck_assert_double_eq_tol(got.y[i], y[i], round_off);
+            ck_assert_msg(twin_is(got.y[i], y[i]) && y[i].e < 1e-12,
+                          "y %zu: %.17g, not %.17g +- %g", i, got.y[i], y[i].v,
+                          y[i].e);
         fsdp_module_destroy(&moe);
     }
 }
@@ -338,17 +263,18 @@ check_differences(fsdp_module_t *moe)
         grad[i] = p[i]->grad;
         p[i]->grad = NULL;
     }
+    double rounding = nn_rounding(loss_of, moe, moe, N * C);
     for (int i = 0; i < count; i++) {
         double *data = p[i]->data;
         for (size_t e = 0; e < fsdp_parameter_numel(p[i]); e += 3)
-            ck_assert(nn_agrees(
-                p[i]->name, e, fsdp_tensor_get(grad[i], e),
-                nn_derivative(loss_of, moe, &data[e], round_off), 1e-6));
+            ck_assert(nn_agrees(p[i]->name, e, fsdp_tensor_get(grad[i], e),
+                                nn_derivative(loss_of, moe, &data[e], rounding),
+                                1e-6));
         fsdp_tensor_destroy(&grad[i]);
     }
     for (size_t e = 0; e < N * C; e++)
         ck_assert(nn_agrees("x", e, r.dx[e],
-                            nn_derivative(loss_of, moe, &input[e], round_off),
+                            nn_derivative(loss_of, moe, &input[e], rounding),
                             1e-6));
 }
 
@@ -470,13 +396,14 @@ START_TEST(language_model_differences)
         grad[i] = p[i]->grad;
         p[i]->grad = NULL;
     }
+    double rounding = nn_rounding(language_loss_of, m, m, 24);
     for (size_t i = 0; i < count; i++) {
         double *data = p[i]->data;
         size_t n = fsdp_parameter_numel(p[i]);
         for (size_t e = i % 3; e < n; e += 1 + n / 4)
             ck_assert(nn_agrees(
                 p[i]->name, e, fsdp_tensor_get(grad[i], e),
-                nn_derivative(language_loss_of, m, &data[e], round_off), 1e-5));
+                nn_derivative(language_loss_of, m, &data[e], rounding), 1e-5));
         fsdp_tensor_destroy(&grad[i]);
     }
     fsdp_module_destroy(&m);

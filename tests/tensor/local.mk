@@ -27,6 +27,7 @@ EXTRA_DIST += \
     tests/twin/grouped.h \
     tests/twin/half.h \
     tests/twin/layer_norm.h \
+    tests/twin/moe.h \
     tests/twin/numbers.h \
     tests/twin/optimizers.h \
     tests/twin/rms_norm.h \

@@ -135,6 +135,12 @@ check_parameter(const fsdp_parameter_t *p)
                           "FSDP1: parameter %s is already whole on this rank; "
                           "wrap the model before it is used",
                           p->name);
+    if (p->num_parts > 1)
+        return fsdp_error(FSDP_ERR_USAGE,
+                          "FSDP1: parameter %s is one part of %d, of tensor "
+                          "parallelism or of experts, which no flat parameter "
+                          "can tell; use fully_shard()",
+                          p->name, p->num_parts);
     if (!fsdp_dtype_is_floating(p->dtype))
         return fsdp_error(FSDP_ERR_USAGE,
                           "FSDP1: parameter %s is %s; integers cannot be "

@@ -35,7 +35,12 @@ EXTRA_DIST += %D%/fsdp1_wrong.sh
 
 suites += %D%/test_composition
 %C%_test_composition_SOURCES = \
-    %D%/test_composition.c tests/nn/parallel_case.c tests/nn/parallel_case.h
+    %D%/test_composition.c %D%/composition.c %D%/composition.h \
+    tests/nn/parallel_case.c tests/nn/parallel_case.h
+suites += %D%/test_composition_features
+%C%_test_composition_features_SOURCES = \
+    %D%/test_composition_features.c %D%/composition.c %D%/composition.h \
+    tests/nn/parallel_case.c tests/nn/parallel_case.h
 
 
 ## Needs 4.5 GB of disk, so it runs on request only; see the script.

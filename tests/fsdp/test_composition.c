@@ -5,130 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fsdp.h"
-#include "mck.h"
-#include "nn/parallel_case.h"
+#include "composition.h"
 #include "twin/numbers.h"
 
-enum { MAX_PARAMETERS = 64, MAX_BATCHES = 16, STEPS = 3, MICROS = 2 };
-
-static int
-world_size(void)
-{
-    return fsdp_comm_size(fsdp_comm_world());
-}
-
-/* ---- what one process expects -------------------------------------------- */
-
-/* x[n] += as pairs, then pairs of pairs. */
-static float
-tree_sum(float *x, size_t n)
-{
-    for (size_t step = 1; step < n; step *= 2)
-        for (size_t i = 0; i + step < n; i += 2 * step)
-            x[i] += x[i + step];
-    return x[0];
-}
-
-/* Ranks: R replicas of S shards. */
-typedef struct averaging {
-    size_t replicas, shards;
-} averaging_t;
-
-/* The mean of one element's gradients of S R ranks, in rank order. */
-static float
-mean_over_ranks(averaging_t a, const float *rank)
-{
-    float over_replicas[MAX_BATCHES];
-    for (size_t r = 0; r < a.replicas; r++) {
-        float term[MAX_BATCHES];
-        memcpy(term, rank + r * a.shards, a.shards * sizeof *term);
-        over_replicas[r] = tree_sum(term, a.shards) / (float)a.shards;
-    }
-    return tree_sum(over_replicas, a.replicas) / (float)a.replicas;
-}
-
-typedef struct baseline {
-    fsdp_module_t *model;
-    fsdp_parameter_t *parameter[MAX_PARAMETERS];
-    size_t count;
-    fsdp_tensor_t *grad[MAX_BATCHES][MAX_PARAMETERS]; /* [batch] */
-} baseline_t;
-
-static void
-keep_grads(baseline_t *b, size_t batch)
-{
-    for (size_t p = 0; p < b->count; p++) {
-        b->grad[batch][p] = b->parameter[p]->grad;
-        b->parameter[p]->grad = NULL;
-    }
-}
-
-/* The gradients of `micros` times S R batches become the step's gradient. */
-static void
-reduce_grads(baseline_t *b, averaging_t a, size_t micros)
-{
-    size_t ranks = a.replicas * a.shards;
-    for (size_t p = 0; p < b->count; p++) {
-        fsdp_tensor_t *sum =
-            fsdp_tensor_clone(FSDP_MEM_UNSHARDED_GRAD, b->grad[0][p]);
-        for (size_t e = 0; e < fsdp_tensor_numel(sum); e++) {
-            float micro[MAX_BATCHES], rank[MAX_BATCHES];
-            for (size_t j = 0; j < micros; j++) {
-                for (size_t r = 0; r < ranks; r++)
-                    rank[r] = ((float *)b->grad[j * ranks + r][p]->data)[e];
-                micro[j] = mean_over_ranks(a, rank);
-            }
-            ((float *)sum->data)[e] = tree_sum(micro, micros);
-        }
-        for (size_t i = 0; i < micros * ranks; i++)
-            fsdp_tensor_destroy(&b->grad[i][p]);
-        b->parameter[p]->grad = sum;
-    }
-}
-
-/* Has this rank the right elements of every parameter, and of its gradient? */
-static bool
-local_agrees(fsdp_module_t *mine, const baseline_t *b, bool grads)
-{
-    fsdp_parameter_t *list[MAX_PARAMETERS];
-    size_t count = fsdp_module_parameters(mine, list, MAX_PARAMETERS);
-    bool good = count == b->count;
-    for (size_t p = 0; p < count && good; p++) {
-        const fsdp_parameter_t *want = b->parameter[p];
-        fsdp_local_t local = fsdp_parameter_local(list[p]);
-        const float *have = grads ? local.grad : local.data;
-        const float *whole = grads ? want->grad->data : want->data;
-        fsdp_run_t run = {0};
-        good = have != NULL;
-        while (good && fsdp_layout_next_run(&local.layout, &run))
-            good = memcmp(have + run.local, whole + run.whole,
-                          run.count * sizeof *have) == 0;
-        if (!good)
-            fprintf(stderr, "%s of %s differs at element %zu\n",
-                    grads ? "gradient" : "data", list[p]->name, run.whole);
-    }
-    return good;
-}
-
-/* Each element of the model is counted by one rank. */
-static bool
-counted_once(fsdp_module_t *mine, const baseline_t *b)
-{
-    fsdp_parameter_t *list[MAX_PARAMETERS];
-    size_t count = fsdp_module_parameters(mine, list, MAX_PARAMETERS);
-    int64_t n[MAX_PARAMETERS] = {0};
-    for (size_t p = 0; p < count; p++) {
-        fsdp_local_t local = fsdp_parameter_local(list[p]);
-        n[p] = local.layout.primary ? (int64_t)local.numel : 0;
-    }
-    fsdp_all_reduce(fsdp_comm_world(), "count", FSDP_INT64, FSDP_SUM,
-                    FSDP_ORDER_TREE, n, count);
-    bool good = count == b->count;
-    for (size_t p = 0; p < count; p++)
-        good = good && n[p] == (int64_t)fsdp_parameter_numel(b->parameter[p]);
-    return good;
-}
+enum { STEPS = 3, MICROS = 2 };
 
 static bool
 norms_agree(fsdp_module_t *mine, fsdp_module_t *whole)
@@ -183,89 +63,21 @@ remove_files(char path[2][64])
 
 /* ---- tensor parallelism -------------------------------------------------- */
 
-typedef struct tp_case {
-    case_model_t model;
-    int replicas, shards, tp;
-    int reshard;
-} tp_case_t;
-
-static void
-shard_all(case_model_t model, fsdp_module_t *m, const fsdp_options_t *options)
-{
-    for (int i = 0; i < (model == CASE_MLP ? 5 : 2); i++) {
-        fsdp_module_t *unit = model == CASE_MLP     ? fsdp_mlp_layer(m, i)
-                              : model == CASE_LLAMA ? fsdp_llama_block(m, i)
-                                                    : fsdp_gpt2_block(m, i);
-        ck_assert_msg(fully_shard(unit, options) == FSDP_OK, "%s",
-                      fsdp_error_message());
+#define NO_POLICY                                                              \
+    {                                                                          \
+        FSDP_DTYPE_NONE, FSDP_DTYPE_NONE, FSDP_DTYPE_NONE, true                \
     }
-    ck_assert(fully_shard(m, options) == FSDP_OK);
-}
-
-/* Three dimensions with replicas, else two. */
-static fsdp_mesh_t *
-make_mesh(const tp_case_t *c, fsdp_mesh_t **data)
-{
-    fsdp_mesh_t *mesh;
-    if (c->replicas > 1) {
-        mesh = fsdp_mesh_create(3, (int[]){c->replicas, c->shards, c->tp},
-                                (const char *const[]){"replicate", "dp", "tp"});
-        *data =
-            fsdp_mesh_slice(mesh, 2, (const char *const[]){"replicate", "dp"});
-    } else {
-        mesh = fsdp_mesh_create(2, (int[]){c->shards, c->tp},
-                                (const char *const[]){"dp", "tp"});
-        *data = fsdp_mesh_slice(mesh, 1, (const char *const[]){"dp"});
-    }
-    return mesh;
-}
-
-static fsdp_module_t *
-sharded_model(const tp_case_t *c, fsdp_mesh_t *mesh, fsdp_mesh_t *data)
-{
-    fsdp_tensor_parallel_t tp = {
-        c->tp, fsdp_mesh_comm(mesh, c->replicas > 1 ? 2 : 1), FSDP_ORDER_TREE};
-    fsdp_module_t *m = case_create(c->model, c->tp, FSDP_FP32);
-    fsdp_options_t options = fsdp_options_default();
-    options.mesh = data;
-    options.reshard_after_forward = c->reshard;
-    ck_assert(case_parallelize(c->model, m, &tp) == FSDP_OK);
-    shard_all(c->model, m, &options);
-    return m;
-}
-
-static void
-open_baseline(baseline_t *b, const tp_case_t *c)
-{
-    fsdp_tensor_parallel_t one = {c->tp, NULL, FSDP_ORDER_TREE};
-    b->model = case_create(c->model, c->tp, FSDP_FP32);
-    ck_assert(case_parallelize(c->model, b->model, &one) == FSDP_OK);
-    b->count = fsdp_module_parameters(b->model, b->parameter, MAX_PARAMETERS);
-    for (size_t p = 0; p < b->count; p++)
-        fsdp_parameter_data(b->parameter[p]);
-}
 
 /* One step on MICROS batches a data rank; the same losses on all tp ranks. */
 static void
 tp_step(const tp_case_t *c, fsdp_module_t *mine, baseline_t *b, uint32_t step)
 {
-    size_t ranks = (size_t)(c->replicas * c->shards);
-    size_t me = (size_t)(fsdp_comm_rank(fsdp_comm_world()) / c->tp);
-    bool good = true;
     double loss[MICROS];
     for (size_t j = 0; j < MICROS; j++)
-        loss[j] = case_run(c->model, mine, c->tp,
-                           step * 32 + (uint32_t)(j * ranks + me));
-    for (size_t i = 0; i < MICROS * ranks; i++) {
-        double want =
-            case_run(c->model, b->model, c->tp, step * 32 + (uint32_t)i);
-        keep_grads(b, i);
-        if (i % ranks == me)
-            good = good && loss[i / ranks] == want;
-    }
+        loss[j] = case_run(c->model, mine, c->tp, step * 32 + tp_batch(c, j));
+    mck_assert(tp_baseline_run(c, b, step * 32, MICROS, loss));
     averaging_t a = {(size_t)c->replicas, (size_t)c->shards};
     reduce_grads(b, a, MICROS);
-    mck_assert(good);
     mck_assert(local_agrees(mine, b, true));
     mck_assert(norms_agree(mine, b->model));
 }
@@ -273,10 +85,9 @@ tp_step(const tp_case_t *c, fsdp_module_t *mine, baseline_t *b, uint32_t step)
 static void
 check_tp(const tp_case_t *c)
 {
-    fsdp_mesh_t *data, *mesh = make_mesh(c, &data);
-    fsdp_module_t *mine = sharded_model(c, mesh, data);
-    baseline_t *b = fsdp_calloc(FSDP_MEM_OTHER, sizeof *b);
-    open_baseline(b, c);
+    fsdp_mesh_t *data, *mesh = tp_mesh(c, &data);
+    fsdp_module_t *mine = tp_sharded(c, mesh, data);
+    baseline_t *b = tp_baseline(c);
     mck_assert(local_agrees(mine, b, false));
     mck_assert(counted_once(mine, b));
     fsdp_sgd_options_t sgd = fsdp_sgd_options_default();
@@ -296,7 +107,7 @@ check_tp(const tp_case_t *c)
     check_save(mine, b->model, path);
 
     /* Into a model that has trained no step. */
-    fsdp_module_t *again = sharded_model(c, mesh, data);
+    fsdp_module_t *again = tp_sharded(c, mesh, data);
     ck_assert(fsdp_model_load(again, fsdp_comm_world(), path[1]) == FSDP_OK);
     mck_assert(local_agrees(again, b, false));
     remove_files(path);
@@ -304,8 +115,7 @@ check_tp(const tp_case_t *c)
     for (int i = 0; i < 2; i++)
         fsdp_optimizer_destroy(&optimizer[i]);
     fsdp_module_destroy(&mine);
-    fsdp_module_destroy(&b->model);
-    fsdp_free(b);
+    baseline_destroy(&b);
     fsdp_mesh_destroy(&data);
     fsdp_mesh_destroy(&mesh);
 }
@@ -319,11 +129,12 @@ START_TEST(tensor_parallel)
         if (w % tp != 0)
             continue;
         int reshard = cases++ % 2 ? FSDP_RESHARD_FALSE : FSDP_RESHARD_AUTO;
-        check_tp(&(tp_case_t){(case_model_t)_i, 1, w / tp, tp, reshard});
+        check_tp(
+            &(tp_case_t){(case_model_t)_i, 1, w / tp, tp, reshard, NO_POLICY});
     }
     if (w % 4 == 0)
-        check_tp(
-            &(tp_case_t){(case_model_t)_i, 2, w / 4, 2, FSDP_RESHARD_AUTO});
+        check_tp(&(tp_case_t){(case_model_t)_i, 2, w / 4, 2, FSDP_RESHARD_AUTO,
+                              NO_POLICY});
 }
 END_TEST
 
@@ -332,8 +143,8 @@ START_TEST(groups_of_k_are_refused)
 {
     if (world_size() != 8)
         return;
-    tp_case_t c = {CASE_MLP, 1, 4, 2, FSDP_RESHARD_AUTO};
-    fsdp_mesh_t *data, *mesh = make_mesh(&c, &data);
+    tp_case_t c = {CASE_MLP, 1, 4, 2, FSDP_RESHARD_AUTO, NO_POLICY};
+    fsdp_mesh_t *data, *mesh = tp_mesh(&c, &data);
     fsdp_tensor_parallel_t tp = {2, fsdp_mesh_comm(mesh, 1), FSDP_ORDER_TREE};
     fsdp_module_t *m = case_create(CASE_MLP, 2, FSDP_FP32);
     ck_assert(case_parallelize(CASE_MLP, m, &tp) == FSDP_OK);
@@ -492,11 +303,8 @@ check_moe(int p_ranks)
     expert_mesh = fsdp_mesh_slice(mesh, 1, (const char *const[]){"dp"});
     fsdp_module_t *mine = moe_net(fsdp_mesh_comm(mesh, 1));
     shard_experts(mine, all);
-    baseline_t *b = fsdp_calloc(FSDP_MEM_OTHER, sizeof *b);
-    b->model = moe_net(NULL);
-    b->count = fsdp_module_parameters(b->model, b->parameter, MAX_PARAMETERS);
-    for (size_t p = 0; p < b->count; p++)
-        fsdp_parameter_data(b->parameter[p]);
+    fsdp_module_t *one = moe_net(NULL);
+    baseline_t *b = baseline_create(one, one);
     mck_assert(local_agrees(mine, b, false));
     mck_assert(counted_once(mine, b));
     moe_steps(mine, b, p_ranks);
@@ -504,8 +312,7 @@ check_moe(int p_ranks)
     check_save(mine, b->model, path);
     remove_files(path);
     fsdp_module_destroy(&mine);
-    fsdp_module_destroy(&b->model);
-    fsdp_free(b);
+    baseline_destroy(&b);
     fsdp_mesh_destroy(&expert_mesh);
     fsdp_mesh_destroy(&all);
     fsdp_mesh_destroy(&mesh);

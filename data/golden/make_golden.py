@@ -5,7 +5,8 @@
 Nothing here knows libfsdp: every expected value is PyTorch's own, computed in
 float64.  Inputs and initial parameters are exactly representable in float32,
 so that a float32 and a float64 program can start from the same numbers.
-half_golden.py makes bfloat16's; fsdp_events.py and fsdp1_events.py, called at
+half_golden.py makes bfloat16's, composed_golden.py those of tensor parallelism and
+experts; fsdp_events.py and fsdp1_events.py, called at
 the end, record what PyTorch's FSDP2 and FSDP1 do.
 """
 
@@ -25,6 +26,7 @@ from transformers.activations import NewGELUActivation
 from transformers.models.llama import modeling_llama
 from transformers.pytorch_utils import Conv1D
 
+from composed_golden import make_composed
 from fsdp1_events import make_fsdp1_events
 from fsdp_events import make_fsdp_events
 from half_golden import make_half
@@ -490,6 +492,7 @@ def main():
     make_half(Numbers, folder, write_safetensors, VERSIONS)
     make_fsdp_events(folder, VERSIONS)
     make_fsdp1_events(folder, VERSIONS)
+    make_composed(Numbers, folder, write_safetensors, VERSIONS)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ suites += %D%/test_composition
 %C%_test_composition_SOURCES = \
     %D%/test_composition.c %D%/composition.c %D%/composition.h \
     tests/nn/parallel_case.c tests/nn/parallel_case.h
-suites += %D%/test_composition_features
+suites += \
+    %D%/test_composition_features \
+    %D%/test_tensor_parallel_shards
 %C%_test_composition_features_SOURCES = \
     %D%/test_composition_features.c %D%/composition.c %D%/composition.h \
     tests/nn/parallel_case.c tests/nn/parallel_case.h

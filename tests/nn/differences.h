@@ -8,8 +8,7 @@
 #ifndef TESTS_NN_DIFFERENCES_H
 #define TESTS_NN_DIFFERENCES_H
 
-#include "fsdp/module.h"
-#include "twin/numbers.h"
+#include "nn/rounding.h"
 
 typedef double (*nn_function_t)(void *context);
 
@@ -28,44 +27,27 @@ nn_central(nn_function_t f, void *context, double *x, double h)
     return (above - below) / (2 * h);
 }
 
-/* P(|T| > t) = 1e-12 for Student's t of 16 degrees of freedom. */
-#define NN_STUDENT 19.95
+typedef struct nn_one_output {
+    nn_function_t f;
+    void *context;
+} nn_one_output_t;
 
-/** How far rounding takes f of a float64 module.  A rounding moves what a
- *  parameter brings about as a move of the parameter does, so each is moved by a
- *  random part of p u of itself; p = sqrt(16 + longest) as the verdict has it
- *  (tutorials/verdict.md), for the longest sum, which has `longest` terms.  16 runs
- *  with u = 2^-24 give the standard deviation, Student's t a bound that is wrong
- *  once in 10^12 times, 2^-29 that of u = 2^-53; f's own last roundings come on
- *  top. */
+static inline void
+nn_call(void *context, double *out)
+{
+    nn_one_output_t *one = context;
+    *out = one->f(one->context);
+}
+
+/** How far rounding takes f of a float64 module. */
 static inline double
 nn_rounding(nn_function_t f, void *context, fsdp_module_t *module,
             double longest)
 {
-    enum { RUNS = 16, MOST = 64 };
-    fsdp_parameter_t *p[MOST];
-    double centre = f(context), square = 0;
-    size_t count = fsdp_module_parameters(module, p, MOST);
-    for (uint32_t run = 1; run <= RUNS; run++) {
-        double *was[MOST];
-        for (size_t i = 0; i < count; i++) {
-            size_t n = fsdp_parameter_numel(p[i]);
-            double *value = p[i]->data;
-            was[i] = twin_alloc(n, sizeof **was);
-            memcpy(was[i], value, n * sizeof *value);
-            for (size_t e = 0; e < n; e++)
-                value[e] *= 1 + sqrt(16 + longest) * 0x1p-24 *
-                                    twin_random(1000 * run + (uint32_t)i, e);
-        }
-        square += pow(f(context) - centre, 2) / RUNS;
-        for (size_t i = 0; i < count; i++) {
-            memcpy(p[i]->data, was[i],
-                   fsdp_parameter_numel(p[i]) * sizeof *was[i]);
-            fsdp_free(was[i]);
-        }
-    }
-    return NN_STUDENT * 0x1p-29 * sqrt(square) +
-           (16 + longest) * 0x1p-53 * fabs(centre);
+    nn_one_output_t one = {f, context};
+    double value, bound;
+    nn_rounding_of(nn_call, &one, module, longest, 1, &value, &bound);
+    return bound;
 }
 
 /** df/dx, with its bound; f reads *x and is known to `rounding`. */

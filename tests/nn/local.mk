@@ -5,7 +5,7 @@ suites += \
 
 nn_case = %D%/nn_case.c %D%/nn_case.h %D%/nn_operators.c
 %C%_test_differences_SOURCES = \
-    %D%/test_differences.c %D%/differences.h $(nn_case)
+    %D%/test_differences.c %D%/differences.h %D%/rounding.h $(nn_case)
 
 suites += %D%/test_golden_operators
 %C%_test_golden_operators_SOURCES = \
@@ -70,3 +70,7 @@ suites += \
 %C%_test_golden_half_SOURCES = %D%/test_golden_half.c $(golden_half)
 %C%_test_golden_half_training_SOURCES = \
     %D%/test_golden_half_training.c $(golden_half)
+
+suites += %D%/test_golden_composed
+%C%_test_golden_composed_SOURCES = \
+    %D%/test_golden_composed.c %D%/golden.h $(nn_case)

@@ -70,7 +70,7 @@ typedef struct cli_options {
     int save_dtype; /**< CLI_TYPES */
     const char *checkpoint_dir;
     long checkpoint_every, checkpoint_keep; /**< every 0: at the end alone */
-    bool resume;
+    bool resume, keep_loss_scale;
     const char *record, *record_steps, *replay;
     /* tokenize */
     const char *out;

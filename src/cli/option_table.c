@@ -200,7 +200,8 @@ const cli_option_spec_t cli_option_table[] = {
      CLI_NEEDS_NOTHING},
     /* the files */
     {"save", CLI_TEXT, AT(save), 0, 0, "FILE|FOLDER/", CLI_TRAIN,
-     "all parameters as safetensors, at the end; in a folder (that is there, or "
+     "all parameters as safetensors, at the end; in a folder (that is there, "
+     "or "
      "a name with / at its end) with config.json, as Hugging Face has it",
      CLI_NEEDS_NOTHING},
     {"save-dtype", CLI_CHOICE, AT(save_dtype), 0, 0, CLI_TYPES, CLI_TRAIN,
@@ -230,6 +231,10 @@ const cli_option_spec_t cli_option_table[] = {
      "run the steps of a trace again: its model, initial values, inputs, "
      "optimizer, rates and sharding, but for what is said here",
      CLI_NEEDS_NOTHING},
+    {"keep-loss-scale", CLI_FLAG, AT(keep_loss_scale), 0, 0, NULL, CLI_TRAIN,
+     "replay: multiply losses as they did, even if their gradient is not that "
+     "of the mean loss",
+     CLI_NEEDS_REPLAY},
     {"log-file", CLI_TEXT, AT(log_file), 0, 0, "FILE", CLI_TRAIN | CLI_PLAN,
      "a JSON object a line", CLI_NEEDS_NOTHING},
     /* fsdp generate */
@@ -283,7 +288,8 @@ const cli_option_spec_t cli_option_table[] = {
     {"check", CLI_TEXT, AT(check), 0, 0, "FOLDER", CLI_GOLDEN,
      "instead, see whether a bundle is damaged or stale", CLI_NEEDS_NOTHING},
     /* all */
-    {"seed", CLI_COUNT, AT(seed), 0, 9e15, "N", CLI_TRAIN | CLI_GENERATE | CLI_COMPARE,
+    {"seed", CLI_COUNT, AT(seed), 0, 9e15, "N",
+     CLI_TRAIN | CLI_GENERATE | CLI_COMPARE,
      "of initial values, data and dropout, of the sampling, or of the "
      "perturbations (1)",
      CLI_NEEDS_NOTHING},

@@ -27,6 +27,7 @@ typedef enum cli_need {
     CLI_NEEDS_FSDP2,
     CLI_NEEDS_FSDP1,
     CLI_NEEDS_RECORD,
+    CLI_NEEDS_REPLAY,
     CLI_NEEDS_EXPERTS
 } cli_need_t;
 

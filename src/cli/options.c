@@ -223,6 +223,8 @@ is_met(cli_need_t need, const cli_options_t *o)
         return o->api == CLI_FSDP1 && o->strategy == 0;
     case CLI_NEEDS_RECORD:
         return o->record != NULL;
+    case CLI_NEEDS_REPLAY:
+        return o->replay != NULL;
     case CLI_NEEDS_EXPERTS:
         return o->experts > 0;
     case CLI_NEEDS_NOTHING:
@@ -256,6 +258,7 @@ cli_options_check(const cli_options_t *o)
         [CLI_NEEDS_FSDP2] = "--api fsdp2",
         [CLI_NEEDS_FSDP1] = "--api fsdp1",
         [CLI_NEEDS_RECORD] = "--record",
+        [CLI_NEEDS_REPLAY] = "--replay FOLDER",
         [CLI_NEEDS_EXPERTS] = "--experts",
     };
     for (int i = 0; i < cli_option_count; i++) {

@@ -130,17 +130,21 @@ fill_optimizer(cli_options_t *o, const trace_source_t *s)
     return FSDP_OK;
 }
 
+static bool
+is_ours(const fsdp_trace_about_t *a)
+{
+    return a->producer != NULL && strncmp(a->producer, "libfsdp ", 8) == 0;
+}
+
 /* Only our own masks can be made again. */
 static fsdp_status_t
 fill_dropout(cli_options_t *o, const fsdp_trace_about_t *a)
 {
-    bool ours = a->producer != NULL && a->seed >= 0 &&
-                strncmp(a->producer, "libfsdp ", 8) == 0;
     if (cli_is_given(o, "dropout") || isnan(a->dropout) || a->dropout == 0)
         return FSDP_OK;
     o->dropout = a->dropout;
     o->seed = (long)a->seed;
-    if (ours)
+    if (is_ours(a) && a->seed >= 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INPUT,
                       "--replay %s was made with a dropout of %g, whose masks "
@@ -304,6 +308,25 @@ fill(cli_options_t *o, cli_replay_t *replay)
     return status == FSDP_OK ? check_verify(o, s) : status;
 }
 
+/* What is meant is the gradient of the mean loss, of all micro-batches; a script
+ * that forgets to divide has another.  What this library records is meant. */
+static void
+take_the_mean(const cli_options_t *o, trace_source_t *s)
+{
+    const fsdp_trace_about_t *a = s->about;
+    double divisor = isnan(a->divide_factor) ? s->ranks : a->divide_factor;
+    double factor = s->micros * s->scale / divisor;
+    if (o->keep_loss_scale || cli_is_given(o, "divide-factor") || is_ours(a) ||
+        !isfinite(factor) || factor <= 0 || fabs(factor - 1) < 1e-9)
+        return;
+    if (cli_speaks())
+        printf("fsdp: their gradients are %.6g times that of the mean loss: %d "
+               "micro-batches, each loss times %.6g, the sum divided by %g; "
+               "ours is the mean, --keep-loss-scale takes theirs\n",
+               factor, s->micros, s->scale, divisor);
+    s->scale /= factor;
+}
+
 static void
 say_what(const cli_options_t *o, const fsdp_trace_about_t *a)
 {
@@ -332,6 +355,7 @@ cli_replay_open(cli_options_t *o, cli_replay_t **replay)
     status = fsdp_comm_agree(fsdp_comm_world(), status);
     if (status == FSDP_OK) {
         say_what(o, r->source.about);
+        take_the_mean(o, &r->source);
         status = fsdp_comm_agree(fsdp_comm_world(), fill(o, r));
     }
     *replay = r;

@@ -76,6 +76,22 @@ echo "$faults" | while IFS='|' read -r fault n phase rest; do
 done
 bad=$(cat "$tmp/bad")
 
+# Another producer's gradients that are half of the mean's: ours is the mean, unless
+# that is what they are to be.
+record 2 halved $mlp $batch --divide-factor 48
+sed -i 's/"producer":"libfsdp[^"]*"/"producer":"another"/' "$tmp/halved/trace.json"
+record 2 meant --replay "$tmp/halved"
+says 'gradients are 0.25 times that of the mean loss' 'keep-loss-scale'
+compare "$tmp/meant" "$tmp/halved"
+ends_with 1
+says '^first divergence: step 1, reduced_grad' 'constant-factor'
+record 2 kept --replay "$tmp/halved" --keep-loss-scale
+compare "$tmp/kept" "$tmp/halved"
+ends_with 0
+says '^verdict: equal'
+fsdp 1 train $mlp --keep-loss-scale
+refuses keep-loss-scale --replay
+
 # Other orders, other averaging, other cuts: not wrong; the same run: equal.
 gpt2="--model gpt2 --data $stories --layers 1 --heads 2 --width 16 --context 9
       --eval-batches 1 --steps 3 --batch-size 12 --micro-batch-size 1

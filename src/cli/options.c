@@ -128,6 +128,12 @@ unknown_option(cli_command_t command, const char *given)
     const char *nearest = NULL;
     int best = 4;
     for (int i = 0; i < cli_option_count; i++) {
+        if (strcmp(given, cli_option_table[i].name) == 0)
+            return fsdp_error(
+                FSDP_ERR_USAGE,
+                "--%s is an option of other commands (fsdp help); "
+                "leave it out",
+                given);
         int d = distance(given, cli_option_table[i].name);
         if ((cli_option_table[i].commands & command) && d < best) {
             best = d;

@@ -110,13 +110,13 @@ take_work(const cli_options_t *o, const cli_task_t *task, plan_config_t *c)
 {
     int ranks = c->shard * c->replicas;
     fsdp_status_t status = cli_run_check(o, ranks);
-    if (status == FSDP_OK && o->experts > 0)
+    if (status == FSDP_OK && o->expert_parallel > 1)
         status = fsdp_error(FSDP_ERR_USAGE,
-                            "--experts %ld: how many rows an expert gets, and "
-                            "from where, depends on the tokens, so there is "
-                            "no plan; fsdp inspect draws the shards, fsdp "
-                            "train counts",
-                            o->experts);
+                            "--expert-parallel %ld: how many rows a rank's "
+                            "experts get, and from where, depends on the "
+                            "tokens, so there is no plan; plan without it, "
+                            "fsdp inspect draws the shards, fsdp train counts",
+                            o->expert_parallel);
     if (status != FSDP_OK)
         return status;
     c->batch = o->micro_batch_size;

@@ -77,7 +77,9 @@ enum {
     C_FC,
     C_FC_BIAS,
     MLP_PROJ,
-    MLP_PROJ_BIAS
+    MLP_PROJ_BIAS,
+    GATE_OF_EXPERTS = C_FC,
+    EXPERTS
 };
 
 /* ln_1 [N,C], qkv [N,3C], attention [N,C], projection [N,C], (dropout [N,C],)
@@ -95,9 +97,13 @@ gpt2_block(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *x, int64_t rows)
     y = linear(sim, y, &p[ATTN_PROJ], &p[ATTN_PROJ_BIAS], rows);
     x = both(sim, PLAN_ADD, x, dropout(sim, y));
     y = map(sim, PLAN_LAYER_NORM, x, &p[LN_2], &p[LN_2_BIAS], rows);
-    y = linear(sim, y, &p[C_FC], &p[C_FC_BIAS], rows);
-    y = map(sim, PLAN_ACTIVATION, y, NULL, NULL, rows);
-    y = linear(sim, y, &p[MLP_PROJ], &p[MLP_PROJ_BIAS], rows);
+    if (sim->config.gpt2.n_experts > 0) {
+        y = plan_experts(sim, y, &p[GATE_OF_EXPERTS], &p[EXPERTS], rows);
+    } else {
+        y = linear(sim, y, &p[C_FC], &p[C_FC_BIAS], rows);
+        y = map(sim, PLAN_ACTIVATION, y, NULL, NULL, rows);
+        y = linear(sim, y, &p[MLP_PROJ], &p[MLP_PROJ_BIAS], rows);
+    }
     return both(sim, PLAN_ADD, x, dropout(sim, y));
 }
 

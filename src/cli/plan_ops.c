@@ -18,9 +18,8 @@ plan_compute_dtype(fsdp_dtype_t dtype)
     return dtype == FSDP_BF16 || dtype == FSDP_FP16 ? FSDP_FP32 : dtype;
 }
 
-/* Bytes of a widened copy of so many elements; 0 if it is not needed. */
-static int64_t
-wide(fsdp_dtype_t dtype, int64_t numel)
+int64_t
+plan_wide(fsdp_dtype_t dtype, int64_t numel)
 {
     fsdp_dtype_t compute = plan_compute_dtype(dtype);
     return compute != dtype ? numel * plan_size(compute) : 0;
@@ -93,9 +92,9 @@ head_room(plan_sim_t *sim, const plan_node_t *node, bool grads)
     int64_t weight = node->param[0]->numel;
     int64_t channels = x->numel / node->rows, classes = weight / channels;
     int64_t chunk = node->rows < CHUNK ? node->rows : CHUNK;
-    int64_t room = wide(x->dtype, weight) * (grads ? 2 : 1) +
+    int64_t room = plan_wide(x->dtype, weight) * (grads ? 2 : 1) +
                    chunk * classes * size + node->rows * size;
-    int64_t one = wide(x->dtype, chunk * channels), rounded = 0, more;
+    int64_t one = plan_wide(x->dtype, chunk * channels), rounded = 0, more;
     if (one > 0)
         rounded = chunk * classes * plan_size(x->dtype);
     more = grads && one > rounded ? one : rounded;
@@ -136,7 +135,7 @@ saved_bytes(const plan_sim_t *sim, const plan_node_t *node)
     case PLAN_GROUPED_ATTENTION:
         return node->rows * heads_of(sim) * size;
     default:
-        return 0;
+        return plan_expert_saved(sim, node);
     }
 }
 
@@ -154,13 +153,17 @@ forward_room(const plan_sim_t *sim, const plan_node_t *node)
     case PLAN_EMBEDDING: /* rows are copied as they are */
     case PLAN_POSITION:
         return 0;
+    case PLAN_ROUTE:
+    case PLAN_DISPATCH:
+    case PLAN_COMBINE:
+        return plan_expert_room(sim, node);
     case PLAN_CROSS_ENTROPY: /* a loss for each row */
         return node->rows * plan_size(node->input[0]->dtype);
     case PLAN_ATTENTION:
     case PLAN_GROUPED_ATTENTION:
-        return wide(dtype, numel) + attention_room(sim, dtype);
+        return plan_wide(dtype, numel) + attention_room(sim, dtype);
     default:
-        return wide(dtype, numel);
+        return plan_wide(dtype, numel);
     }
 }
 
@@ -168,6 +171,10 @@ void
 plan_op_forward(plan_sim_t *sim, plan_node_t *node)
 {
     plan_tensor_t *y = node->output;
+    if (node->op == PLAN_VIEW) {
+        y->block = plan_block_share(node->input[0]->block);
+        return;
+    }
     y->block = plan_block_new(sim, FSDP_MEM_ACTIVATION,
                               y->numel * plan_size(y->dtype));
     node->saved = saved_bytes(sim, node);
@@ -190,22 +197,22 @@ param_bytes(const plan_sim_t *sim, const plan_param_t *param)
     return param->numel * plan_size(sim->data_dtype);
 }
 
-static void
-new_param_grad(plan_sim_t *sim, const plan_param_t *param)
+void
+plan_new_param_grad(plan_sim_t *sim, const plan_param_t *param)
 {
     if (param != NULL)
         plan_add(sim, FSDP_MEM_UNSHARDED_GRAD, param_bytes(sim, param));
 }
 
 /* Uses of one backward are added up first. */
-static void
-add_param_grad(plan_sim_t *sim, plan_param_t *param)
+void
+plan_add_param_grad(plan_sim_t *sim, plan_param_t *param)
 {
     if (param == NULL)
         return;
     if (param->incoming) {
         plan_touch(sim, FSDP_MEM_ACTIVATION,
-                   3 * wide(sim->data_dtype, param->numel));
+                   3 * plan_wide(sim->data_dtype, param->numel));
         plan_drop(sim, FSDP_MEM_UNSHARDED_GRAD, param_bytes(sim, param));
     }
     param->incoming = true;
@@ -217,8 +224,8 @@ add_param_grad(plan_sim_t *sim, plan_param_t *param)
 
 /* ---- backward ------------------------------------------------------------ */
 
-static plan_block_t *
-new_grad(plan_sim_t *sim, const plan_node_t *node, int i)
+plan_block_t *
+plan_new_grad(plan_sim_t *sim, const plan_node_t *node, int i)
 {
     const plan_tensor_t *x = node->input[i];
     return plan_block_new(sim, FSDP_MEM_ACTIVATION,
@@ -231,57 +238,57 @@ linear_backward(plan_sim_t *sim, plan_node_t *node)
 {
     fsdp_dtype_t dtype = node->output->dtype;
     int64_t x = node->input[0]->numel, y = node->output->numel;
-    int64_t all = wide(dtype, x + y + node->param[0]->numel);
+    int64_t all = plan_wide(dtype, x + y + node->param[0]->numel);
     if (node->input[0]->needs_grad) {
-        plan_block_t *dx = new_grad(sim, node, 0);
+        plan_block_t *dx = plan_new_grad(sim, node, 0);
         plan_touch(sim, FSDP_MEM_ACTIVATION, all);
         plan_set_grad(sim, node, 0, dx);
     }
-    new_param_grad(sim, node->param[0]);
+    plan_new_param_grad(sim, node->param[0]);
     plan_touch(sim, FSDP_MEM_ACTIVATION, all);
-    add_param_grad(sim, node->param[0]);
+    plan_add_param_grad(sim, node->param[0]);
     if (node->param[1] == NULL)
         return;
-    new_param_grad(sim, node->param[1]);
+    plan_new_param_grad(sim, node->param[1]);
     plan_touch(sim, FSDP_MEM_ACTIVATION,
-               wide(dtype, y + node->param[1]->numel));
-    add_param_grad(sim, node->param[1]);
+               plan_wide(dtype, y + node->param[1]->numel));
+    plan_add_param_grad(sim, node->param[1]);
 }
 
 /* All gradients at once, of the input and of weight and bias. */
 static void
 norm_backward(plan_sim_t *sim, plan_node_t *node)
 {
-    plan_block_t *dx = new_grad(sim, node, 0);
+    plan_block_t *dx = plan_new_grad(sim, node, 0);
     int64_t weight = param_numel(node, 0), bias = param_numel(node, 1);
-    new_param_grad(sim, node->param[0]);
-    new_param_grad(sim, node->param[1]);
+    plan_new_param_grad(sim, node->param[0]);
+    plan_new_param_grad(sim, node->param[1]);
     plan_touch(sim, FSDP_MEM_ACTIVATION,
-               wide(node->output->dtype,
-                    3 * node->input[0]->numel + 2 * weight + bias));
+               plan_wide(node->output->dtype,
+                         3 * node->input[0]->numel + 2 * weight + bias));
     plan_set_grad(sim, node, 0, dx);
-    add_param_grad(sim, node->param[0]);
-    add_param_grad(sim, node->param[1]);
+    plan_add_param_grad(sim, node->param[0]);
+    plan_add_param_grad(sim, node->param[1]);
 }
 
 /* `read` elements are read beside the gradient that is made. */
 static void
 elements_backward(plan_sim_t *sim, plan_node_t *node, int i, int64_t read)
 {
-    plan_block_t *dx = new_grad(sim, node, i);
+    plan_block_t *dx = plan_new_grad(sim, node, i);
     plan_touch(sim, FSDP_MEM_ACTIVATION,
-               wide(node->output->dtype, node->input[i]->numel + read));
+               plan_wide(node->output->dtype, node->input[i]->numel + read));
     plan_set_grad(sim, node, i, dx);
 }
 
 static void
 table_backward(plan_sim_t *sim, plan_node_t *node)
 {
-    new_param_grad(sim, node->param[0]);
-    plan_touch(
-        sim, FSDP_MEM_ACTIVATION,
-        wide(node->output->dtype, node->output->numel + node->param[0]->numel));
-    add_param_grad(sim, node->param[0]);
+    plan_new_param_grad(sim, node->param[0]);
+    plan_touch(sim, FSDP_MEM_ACTIVATION,
+               plan_wide(node->output->dtype,
+                         node->output->numel + node->param[0]->numel));
+    plan_add_param_grad(sim, node->param[0]);
 }
 
 /* Inputs and their gradients, the output and its gradient. */
@@ -292,11 +299,11 @@ attention_backward(plan_sim_t *sim, plan_node_t *node)
     fsdp_dtype_t dtype = node->output->dtype;
     int64_t numel = 2 * node->output->numel;
     for (int i = 0; i < node->num_inputs; i++) {
-        grad[i] = new_grad(sim, node, i);
+        grad[i] = plan_new_grad(sim, node, i);
         numel += 2 * node->input[i]->numel;
     }
     plan_touch(sim, FSDP_MEM_ACTIVATION,
-               wide(dtype, numel) + attention_backward_room(sim, dtype));
+               plan_wide(dtype, numel) + attention_backward_room(sim, dtype));
     for (int i = 0; i < node->num_inputs; i++)
         plan_set_grad(sim, node, i, grad[i]);
 }
@@ -311,7 +318,7 @@ head_backward(plan_sim_t *sim, plan_node_t *node)
     plan_block_t *dx = node->head_grad;
     node->head_grad = NULL;
     plan_set_grad(sim, node, 0, dx);
-    add_param_grad(sim, node->param[0]);
+    plan_add_param_grad(sim, node->param[0]);
 }
 
 /* The gradient itself goes on. */
@@ -347,7 +354,7 @@ plan_op_backward(plan_sim_t *sim, plan_node_t *node)
         elements_backward(sim, node, 1, 2 * y);
         break;
     case PLAN_CAST: {
-        plan_block_t *dx = new_grad(sim, node, 0);
+        plan_block_t *dx = plan_new_grad(sim, node, 0);
         plan_set_grad(sim, node, 0, dx);
         break;
     }
@@ -363,13 +370,20 @@ plan_op_backward(plan_sim_t *sim, plan_node_t *node)
         head_backward(sim, node);
         break;
     case PLAN_CROSS_ENTROPY: {
-        plan_block_t *dx = new_grad(sim, node, 0);
+        plan_block_t *dx = plan_new_grad(sim, node, 0);
         plan_touch(sim, FSDP_MEM_ACTIVATION,
                    node->rows * plan_size(node->input[0]->dtype));
         plan_set_grad(sim, node, 0, dx);
         break;
     }
+    case PLAN_ROUTE:
+    case PLAN_DISPATCH:
+    case PLAN_GROUPED_LINEAR:
+    case PLAN_COMBINE:
+        plan_expert_backward(sim, node);
+        break;
     case PLAN_ADD:
+    case PLAN_VIEW:
     case PLAN_AFTER_GRADS:
         pass(sim, node);
         break;

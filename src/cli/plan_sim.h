@@ -8,6 +8,7 @@
  *      plan_memory.c   bytes by category, blocks, sums over micro-batches
  *      plan_model.c    units and parameters
  *      plan_ops.c      what each operator takes and keeps
+ *      plan_ops_experts.c  those of a mixture of experts
  *      plan_tape.c     the order of the backward; checkpoints
  *      plan_models.c   the operators of each model
  *      plan_fsdp2.c    fully_shard()
@@ -109,7 +110,7 @@ typedef struct plan_param {
     const char *name; /**< borrowed from the module */
     int ndim;
     size_t shape[FSDP_MAX_DIMS];
-    int dim;              /**< that is cut */
+    int dim;   /**< that is cut */
     int parts; /**< 1, or P: dim 0 is in so many, each over S / P ranks */
     int64_t numel, chunk; /**< chunk: c, padded */
     /* the whole gradient: of this backward's uses, and complete */
@@ -132,7 +133,7 @@ typedef struct plan_unit {
     plan_param_t *param;
     int num_params;
     bool is_root;
-    int parts; /**< as its parameters' */
+    int parts;            /**< as its parameters' */
     int64_t numel, chunk; /**< padded: S chunk = what a gather gives */
     /* as it runs */
     plan_sharded_t state;
@@ -167,6 +168,11 @@ typedef enum plan_op {
     PLAN_ROTARY,
     PLAN_HEAD, /**< linear layer and cross-entropy in one */
     PLAN_CROSS_ENTROPY,
+    PLAN_VIEW, /**< another shape of the same elements */
+    PLAN_ROUTE,
+    PLAN_DISPATCH,
+    PLAN_GROUPED_LINEAR,
+    PLAN_COMBINE,
     PLAN_AFTER_GRADS /**< the place of a hook */
 } plan_op_t;
 
@@ -305,6 +311,23 @@ void plan_op_backward(plan_sim_t *sim, plan_node_t *node);
 int64_t plan_size(fsdp_dtype_t dtype);
 /** float32 for the 16-bit types. */
 fsdp_dtype_t plan_compute_dtype(fsdp_dtype_t dtype);
+/** Bytes of a widened copy of so many elements; 0 if it is not needed. */
+int64_t plan_wide(fsdp_dtype_t dtype, int64_t numel);
+/** The gradient of input i; of a parameter, and that it is complete. */
+plan_block_t *plan_new_grad(plan_sim_t *sim, const plan_node_t *node, int i);
+void plan_new_param_grad(plan_sim_t *sim, const plan_param_t *param);
+void plan_add_param_grad(plan_sim_t *sim, plan_param_t *param);
+
+/* ---- plan_ops_experts.c -------------------------------------------------- */
+
+/** The same for PLAN_ROUTE, _DISPATCH, _GROUPED_LINEAR and _COMBINE. */
+int64_t plan_expert_saved(const plan_sim_t *sim, const plan_node_t *node);
+int64_t plan_expert_room(const plan_sim_t *sim, const plan_node_t *node);
+void plan_expert_backward(plan_sim_t *sim, plan_node_t *node);
+/** y[N,C] of x[N,C]: the gate's, the experts' two weights. */
+plan_tensor_t *plan_experts(plan_sim_t *sim, plan_tensor_t *x,
+                            plan_param_t *gate, plan_param_t *expert,
+                            int64_t rows);
 
 /* ---- plan_tape.c --------------------------------------------------------- */
 

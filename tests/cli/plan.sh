@@ -107,6 +107,10 @@ compare 2 $gpt2 $batch --api fsdp1 --sharding-strategy SHARD_GRAD_OP \
 compare 4 $gpt2 $batch --api fsdp1 --sharding-strategy HYBRID_SHARD \
     --mesh 2x2 --param-dtype bfloat16 --backward-prefetch-policy NONE
 compare 2 $gpt2 $batch --offload "$tmp" --optimizer adamw
+compare 2 $gpt2 $batch --experts 5 --dropout 0.1 --router-aux-loss 0.01
+compare 4 $gpt2 $batch --experts 6 --experts-per-token 3 --mesh 2x2 \
+    --activation-checkpointing --param-dtype bfloat16
+compare 3 $gpt2 $batch --experts 4 --strategy zero2
 for strategy in ddp zero1 zero2 zero3; do
     compare 3 $gpt2 $batch --strategy $strategy
 done
@@ -167,8 +171,8 @@ says '^unit transformer.h.0.mlp.experts: 2 parameters, 6912 elements; '\
     'mlp.experts.w1  \[6, 48, 12\] float32' \
     'dim 0 in 2 parts, dim 0 over 4 ranks, rows 1 (6 ranks) 0 0; padding 4608' \
     '^ *024\.135\.$' 'ranks 6 to 7 have nothing of it'
-fsdp 1 plan $moe --ranks 4
-refuses '--experts 6' 'inspect'
+fsdp 1 plan $moe --ranks 4 --expert-parallel 2
+refuses '--expert-parallel 2' 'inspect'
 head -c 100 "$tmp/mlp.st" >"$tmp/cut.st"
 fsdp 1 inspect --file "$tmp/cut.st"
 refuses 'cut.st'

@@ -332,6 +332,7 @@ typedef struct variant {
     int states;
     double dropout;
     bool fp64, untied;
+    size_t experts, top_k;
 } variant_t;
 
 enum {
@@ -371,6 +372,22 @@ static const variant_t variants[] = {
      .micros = 3,
      .accumulation = PLAN_DEFER_ALL_REDUCE,
      .mixed = 2},
+    {.name = "gpt2 experts",
+     .reshard = AUTO,
+     .states = 2,
+     .experts = 5,
+     .top_k = 2},
+    {.name = "gpt2 experts bf16",
+     .reshard = TRUE_,
+     .mixed = 2,
+     .micros = 2,
+     .experts = 3,
+     .top_k = 3},
+    {.name = "gpt2 experts FULL_SHARD fp64",
+     .strategy = PLAN_FULL_SHARD,
+     .fp64 = true,
+     .experts = 4,
+     .top_k = 1},
     {.name = "llama", .model = PLAN_LLAMA, .reshard = AUTO, .states = 2},
     {.name = "llama bf16",
      .model = PLAN_LLAMA,
@@ -464,6 +481,10 @@ config_of(const variant_t *v)
     c.checkpoint = v->checkpoint;
     c.optimizer_states = v->states;
     c.gpt2.tie_word_embeddings = c.llama.tie_word_embeddings = !v->untied;
+    c.gpt2.n_experts = v->experts;
+    if (v->experts > 0) /* the peak is in the experts, not in the head */
+        c.gpt2.vocab_size = 32;
+    c.gpt2.n_experts_per_tok = v->top_k;
     take_precision(&c, v);
     if (v->replicas > 1 && pairs) {
         c.replicas = 2;

@@ -39,6 +39,9 @@ libfsdp_la_SOURCES += \
     %D%/term_sum.h \
     %D%/trace/about.c \
     %D%/trace/about_write.c \
+    %D%/trace/fields.c \
+    %D%/trace/fields.h \
+    %D%/trace/folder.c \
     %D%/trace/internal.h \
     %D%/trace/join.c \
     %D%/trace/model.c \
@@ -55,12 +58,18 @@ libfsdp_la_SOURCES += \
     %D%/trace/replay.c \
     %D%/trace/replay.h \
     %D%/trace/replay_hooks.c \
+    %D%/trace/replay_setup.c \
+    %D%/trace/replay_task.c \
     %D%/trace/replayer.h \
     %D%/trace/source.c \
     %D%/trace/source.h \
+    %D%/trace/source_batch.c \
+    %D%/trace/source_check.c \
     %D%/trace/source_load.c \
     %D%/trace/writer.c \
     %D%/trace/writer.h \
+    %D%/trace/writer_finish.c \
+    %D%/trace/writing.h \
     %D%/value.h \
     %D%/verdict/about.c \
     %D%/verdict/adamw.c \

@@ -6,143 +6,8 @@
 #include <string.h>
 
 #include "fsdp/memory.h"
+#include "verify/trace/fields.h"
 #include "verify/trace/internal.h"
-
-/* Where we are, and the first thing that was wrong: after it all getters do
- * nothing.  A member that is null is as one that is missing. */
-typedef struct reader {
-    const char *name;
-    fsdp_status_t status;
-} reader_t;
-
-static void
-bad(reader_t *r, const char *key, const char *must)
-{
-    if (r->status == FSDP_OK)
-        r->status = fsdp_error(FSDP_ERR_INPUT,
-                               "%s: \"%s\" must be %s; see "
-                               "python/trace_format.md",
-                               r->name, key, must);
-}
-
-/* ---- members ------------------------------------------------------------ */
-
-static const fsdp_json_t *
-member(const reader_t *r, const fsdp_json_t *object, const char *key)
-{
-    const fsdp_json_t *value = fsdp_json_member(object, key);
-    bool none = r->status != FSDP_OK || fsdp_json_is(value, FSDP_JSON_NULL);
-    return none ? NULL : value;
-}
-
-static const fsdp_json_t *
-get_kind(reader_t *r, const fsdp_json_t *object, const char *key,
-         fsdp_json_kind_t kind, const char *must)
-{
-    const fsdp_json_t *value = member(r, object, key);
-    if (value == NULL || fsdp_json_is(value, kind))
-        return value;
-    bad(r, key, must);
-    return NULL;
-}
-
-static const fsdp_json_t *
-get_object(reader_t *r, const fsdp_json_t *object, const char *key)
-{
-    return get_kind(r, object, key, FSDP_JSON_OBJECT, "an object");
-}
-
-static const fsdp_json_t *
-get_array(reader_t *r, const fsdp_json_t *object, const char *key)
-{
-    return get_kind(r, object, key, FSDP_JSON_ARRAY, "an array");
-}
-
-static const char *
-get_text(reader_t *r, const fsdp_json_t *object, const char *key)
-{
-    return fsdp_json_get_string(
-        get_kind(r, object, key, FSDP_JSON_STRING, "a string"));
-}
-
-static bool
-get_bool(reader_t *r, const fsdp_json_t *object, const char *key, bool other)
-{
-    fsdp_json_get_bool(
-        get_kind(r, object, key, FSDP_JSON_BOOL, "true or false"), &other);
-    return other;
-}
-
-static long
-get_count(reader_t *r, const fsdp_json_t *object, const char *key, long min,
-          long max, long other)
-{
-    int64_t number = other;
-    const fsdp_json_t *value =
-        get_kind(r, object, key, FSDP_JSON_INTEGER, "a whole number");
-    if (value == NULL)
-        return other;
-    fsdp_json_get_integer(value, &number);
-    if (number < min || number > max) {
-        char must[80];
-        snprintf(must, sizeof must, "a whole number from %ld to %ld", min, max);
-        bad(r, key, must);
-        return other;
-    }
-    return (long)number;
-}
-
-static double
-get_number(reader_t *r, const fsdp_json_t *object, const char *key, double min,
-           double max, double other)
-{
-    double number = other;
-    const fsdp_json_t *value = member(r, object, key);
-    if (value == NULL)
-        return other;
-    if (!fsdp_json_get_number(value, &number) ||
-        !(number >= min && number <= max)) {
-        char must[80];
-        snprintf(must, sizeof must, "a number from %g to %g", min, max);
-        bad(r, key, must);
-        return other;
-    }
-    return number;
-}
-
-/* Which of the words; -1 if it is not said. */
-static int
-get_word(reader_t *r, const fsdp_json_t *object, const char *key,
-         const char *const *words, const char *must)
-{
-    const char *text = get_text(r, object, key);
-    for (int i = 0; text != NULL && words[i] != NULL; i++)
-        if (strcmp(words[i], text) == 0)
-            return i;
-    if (text != NULL)
-        bad(r, key, must);
-    return -1;
-}
-
-static fsdp_dtype_t
-get_dtype(reader_t *r, const fsdp_json_t *object, const char *key)
-{
-    const char *text = get_text(r, object, key);
-    fsdp_dtype_t dtype = FSDP_DTYPE_NONE;
-    if (text != NULL)
-        dtype = fsdp_dtype_from_name(text);
-    if (text != NULL && !fsdp_dtype_is_floating(dtype))
-        bad(r, key, "float64, float32, bfloat16 or float16");
-    return dtype;
-}
-
-/* A list for the elements of an array. */
-static void *
-room_for(const fsdp_json_t *array, size_t size, int *count)
-{
-    *count = (int)fsdp_json_size(array); /* TRACE_MAX_JSON bounds it */
-    return fsdp_calloc(FSDP_MEM_OTHER, (size_t)*count * size);
-}
 
 /* ---- the world ---------------------------------------------------------- */
 
@@ -154,68 +19,74 @@ by_number(const void *a, const void *b)
 }
 
 static void
-read_ranks(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
+read_ranks(trace_fields_t *r, const fsdp_json_t *all, trace_about_t *t)
 {
-    const fsdp_json_t *ranks = get_array(r, all, "ranks");
+    const fsdp_json_t *ranks = trace_field_array(r, all, "ranks");
     int64_t rank = 0;
-    t->rank = room_for(ranks, sizeof *t->rank, &t->about.num_ranks);
+    t->rank = trace_field_room(ranks, sizeof *t->rank, &t->about.num_ranks);
     for (int i = 0; i < t->about.num_ranks; i++) {
         if (!fsdp_json_get_integer(fsdp_json_at(ranks, (size_t)i), &rank) ||
             rank < 0 || rank >= t->about.world_size)
-            bad(r, "ranks", "whole numbers below \"world_size\"");
+            trace_field_bad(r, "ranks", "whole numbers below \"world_size\"");
         t->rank[i] = (int)rank;
     }
     qsort(t->rank, (size_t)t->about.num_ranks, sizeof *t->rank, by_number);
     for (int i = 1; i < t->about.num_ranks; i++)
         if (t->rank[i] == t->rank[i - 1])
-            bad(r, "ranks", "each rank once");
+            trace_field_bad(r, "ranks", "each rank once");
     t->about.rank = t->rank;
 }
 
 static void
-read_world(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
+read_world(trace_fields_t *r, const fsdp_json_t *all, trace_about_t *t)
 {
     static const char *const sync[] = {"each", "last", "last-all-reduce", NULL};
     fsdp_trace_about_t *a = &t->about;
-    a->producer = get_text(r, all, "producer");
-    a->api = get_text(r, all, "api");
-    a->world_size = (int)get_count(r, all, "world_size", 1, TRACE_MAX_WORLD, 0);
+    a->producer = trace_field_text(r, all, "producer");
+    a->api = trace_field_text(r, all, "api");
+    a->world_size =
+        (int)trace_field_count(r, all, "world_size", 1, TRACE_MAX_WORLD, 0);
     if (a->world_size == 0)
-        bad(r, "world_size", "given: the number of ranks");
-    const fsdp_json_t *mesh = get_object(r, all, "mesh");
-    a->replicas = (int)get_count(r, mesh, "replicate", 1, TRACE_MAX_WORLD, 1) *
-                  (mesh != NULL);
-    a->shards = (int)get_count(r, mesh, "shard", 1, TRACE_MAX_WORLD, 1) *
-                (mesh != NULL);
-    a->tensor = (int)get_count(r, mesh, "tensor", 1, TRACE_MAX_WORLD, 1) *
-                (mesh != NULL);
+        trace_field_bad(r, "world_size", "given: the number of ranks");
+    const fsdp_json_t *mesh = trace_field_object(r, all, "mesh");
+    a->replicas =
+        (int)trace_field_count(r, mesh, "replicate", 1, TRACE_MAX_WORLD, 1) *
+        (mesh != NULL);
+    a->shards =
+        (int)trace_field_count(r, mesh, "shard", 1, TRACE_MAX_WORLD, 1) *
+        (mesh != NULL);
+    a->tensor =
+        (int)trace_field_count(r, mesh, "tensor", 1, TRACE_MAX_WORLD, 1) *
+        (mesh != NULL);
     if (mesh != NULL &&
         (int64_t)a->replicas * a->shards * a->tensor != a->world_size)
-        bad(r, "mesh", "dimensions whose product is \"world_size\"");
+        trace_field_bad(r, "mesh",
+                        "dimensions whose product is \"world_size\"");
     a->micro_batches =
-        (int)get_count(r, all, "micro_batches", 1, TRACE_MAX_MICRO, 0);
+        (int)trace_field_count(r, all, "micro_batches", 1, TRACE_MAX_MICRO, 0);
     a->gradient_sync =
-        get_word(r, all, "gradient_sync", sync,
-                 "one of \"each\", \"last\", \"last-all-reduce\"");
+        trace_field_word(r, all, "gradient_sync", sync,
+                         "one of \"each\", \"last\", \"last-all-reduce\"");
     read_ranks(r, all, t);
 }
 
 /* ---- what was trained --------------------------------------------------- */
 
 static void
-read_steps(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
+read_steps(trace_fields_t *r, const fsdp_json_t *all, trace_about_t *t)
 {
-    const fsdp_json_t *steps = get_array(r, all, "steps");
-    t->step = room_for(steps, sizeof *t->step, &t->about.num_steps);
+    const fsdp_json_t *steps = trace_field_array(r, all, "steps");
+    t->step = trace_field_room(steps, sizeof *t->step, &t->about.num_steps);
     t->about.step = t->step;
     for (int i = 0; i < t->about.num_steps; i++) {
         const fsdp_json_t *step = fsdp_json_at(steps, (size_t)i);
         if (!fsdp_json_is(step, FSDP_JSON_OBJECT))
-            bad(r, "steps", "objects with \"step\" and \"lr\"");
-        t->step[i].step = get_count(r, step, "step", 1, 1000000000, 0);
-        t->step[i].lr = get_number(r, step, "lr", 0, HUGE_VAL, NAN);
+            trace_field_bad(r, "steps", "objects with \"step\" and \"lr\"");
+        t->step[i].step = trace_field_count(r, step, "step", 1, 1000000000, 0);
+        t->step[i].lr = trace_field_number(r, step, "lr", 0, HUGE_VAL, NAN);
         if (t->step[i].step <= (i > 0 ? t->step[i - 1].step : 0))
-            bad(r, "steps", "in ascending order, each once, from 1");
+            trace_field_bad(r, "steps",
+                            "in ascending order, each once, from 1");
     }
 }
 
@@ -242,153 +113,161 @@ parse_shape(const fsdp_json_t *shape, int *ndim, uint64_t *size,
 }
 
 static void
-read_parameter(reader_t *r, const fsdp_json_t *value,
+read_parameter(trace_fields_t *r, const fsdp_json_t *value,
                fsdp_trace_parameter_t *parameter)
 {
-    const fsdp_json_t *shape = member(r, value, "shape");
-    parameter->name = get_text(r, value, "name");
-    parameter->unit = get_text(r, value, "unit");
-    parameter->dtype = get_dtype(r, value, "dtype");
+    const fsdp_json_t *shape = trace_field(r, value, "shape");
+    parameter->name = trace_field_text(r, value, "name");
+    parameter->unit = trace_field_text(r, value, "unit");
+    parameter->dtype = trace_field_dtype(r, value, "dtype");
     parameter->weight_decay =
-        get_number(r, value, "weight_decay", 0, HUGE_VAL, NAN);
-    parameter->lr_factor = get_number(r, value, "lr_factor", 0, HUGE_VAL, NAN);
+        trace_field_number(r, value, "weight_decay", 0, HUGE_VAL, NAN);
+    parameter->lr_factor =
+        trace_field_number(r, value, "lr_factor", 0, HUGE_VAL, NAN);
     if (parameter->name == NULL)
-        bad(r, "parameters", "objects with a \"name\"");
+        trace_field_bad(r, "parameters", "objects with a \"name\"");
     if (shape != NULL && !parse_shape(shape, &parameter->ndim, parameter->shape,
                                       &parameter->numel))
-        bad(r, "shape", "an array of up to 8 whole numbers");
+        trace_field_bad(r, "shape", "an array of up to 8 whole numbers");
 }
 
 static void
-read_names(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
+read_names(trace_fields_t *r, const fsdp_json_t *all, trace_about_t *t)
 {
-    const fsdp_json_t *list = get_array(r, all, "parameters");
+    const fsdp_json_t *list = trace_field_array(r, all, "parameters");
     fsdp_trace_about_t *a = &t->about;
-    t->parameter = room_for(list, sizeof *t->parameter, &a->num_parameters);
+    t->parameter =
+        trace_field_room(list, sizeof *t->parameter, &a->num_parameters);
     for (int i = 0; i < a->num_parameters && r->status == FSDP_OK; i++)
         read_parameter(r, fsdp_json_at(list, (size_t)i), &t->parameter[i]);
     a->parameter = t->parameter;
 
-    list = get_array(r, all, "units");
-    t->unit = room_for(list, sizeof *t->unit, &a->num_units);
+    list = trace_field_array(r, all, "units");
+    t->unit = trace_field_room(list, sizeof *t->unit, &a->num_units);
     for (int i = 0; i < a->num_units; i++) {
         t->unit[i] = fsdp_json_get_string(fsdp_json_at(list, (size_t)i));
         if (t->unit[i] == NULL)
-            bad(r, "units", "strings");
+            trace_field_bad(r, "units", "strings");
     }
     a->unit = t->unit;
 }
 
 static void
-read_model(reader_t *r, const fsdp_json_t *all, trace_about_t *t)
+read_model(trace_fields_t *r, const fsdp_json_t *all, trace_about_t *t)
 {
-    const fsdp_json_t *model = get_object(r, all, "model");
-    const fsdp_json_t *loss = get_object(r, all, "loss");
+    const fsdp_json_t *model = trace_field_object(r, all, "model");
+    const fsdp_json_t *loss = trace_field_object(r, all, "loss");
     fsdp_trace_about_t *a = &t->about;
-    a->model_type = get_text(r, model, "type");
-    a->model_config = (const struct fsdp_json *)get_object(r, model, "config");
-    a->loss = get_text(r, loss, "kind");
+    a->model_type = trace_field_text(r, model, "type");
+    a->model_config =
+        (const struct fsdp_json *)trace_field_object(r, model, "config");
+    a->loss = trace_field_text(r, loss, "kind");
     a->ignore_index =
-        get_count(r, loss, "ignore_index", INT32_MIN, INT32_MAX, -100);
-    a->average = get_text(r, loss, "average");
-    a->loss_scale = get_number(r, loss, "scale", 0, HUGE_VAL, NAN);
-    a->dropout = get_number(r, all, "dropout", 0, 0.99, NAN);
-    a->seed = get_count(r, all, "seed", 0, LONG_MAX, -1);
+        trace_field_count(r, loss, "ignore_index", INT32_MIN, INT32_MAX, -100);
+    a->average = trace_field_text(r, loss, "average");
+    a->loss_scale = trace_field_number(r, loss, "scale", 0, HUGE_VAL, NAN);
+    a->dropout = trace_field_number(r, all, "dropout", 0, 0.99, NAN);
+    a->seed = trace_field_count(r, all, "seed", 0, LONG_MAX, -1);
 }
 
 /* ---- the optimizer ------------------------------------------------------ */
 
 static void
-read_betas(reader_t *r, const fsdp_json_t *optimizer, fsdp_adamw_options_t *o)
+read_betas(trace_fields_t *r, const fsdp_json_t *optimizer,
+           fsdp_adamw_options_t *o)
 {
-    const fsdp_json_t *betas = get_array(r, optimizer, "betas");
+    const fsdp_json_t *betas = trace_field_array(r, optimizer, "betas");
     if (betas == NULL)
         return;
     if (fsdp_json_size(betas) != 2 ||
         !fsdp_json_get_number(fsdp_json_at(betas, 0), &o->beta1) ||
         !fsdp_json_get_number(fsdp_json_at(betas, 1), &o->beta2) ||
         !(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))
-        bad(r, "betas", "two numbers from 0 to below 1");
+        trace_field_bad(r, "betas", "two numbers from 0 to below 1");
 }
 
 static void
-read_optimizer(reader_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
+read_optimizer(trace_fields_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
 {
-    const fsdp_json_t *o = get_object(r, all, "optimizer");
+    const fsdp_json_t *o = trace_field_object(r, all, "optimizer");
     a->sgd = fsdp_sgd_options_default();
     a->adamw = fsdp_adamw_options_default();
-    a->optimizer_name = get_text(r, o, "name");
+    a->optimizer_name = trace_field_text(r, o, "name");
     if (a->optimizer_name == NULL)
         return;
     if (strcmp(a->optimizer_name, "sgd") == 0)
         a->optimizer = FSDP_TRACE_SGD;
     if (strcmp(a->optimizer_name, "adamw") == 0)
         a->optimizer = FSDP_TRACE_ADAMW;
-    a->sgd.momentum = get_number(r, o, "momentum", 0, HUGE_VAL, 0);
-    a->sgd.dampening = get_number(r, o, "dampening", -HUGE_VAL, HUGE_VAL, 0);
-    a->sgd.nesterov = get_bool(r, o, "nesterov", false);
+    a->sgd.momentum = trace_field_number(r, o, "momentum", 0, HUGE_VAL, 0);
+    a->sgd.dampening =
+        trace_field_number(r, o, "dampening", -HUGE_VAL, HUGE_VAL, 0);
+    a->sgd.nesterov = trace_field_bool(r, o, "nesterov", false);
     read_betas(r, o, &a->adamw);
-    a->adamw.eps = get_number(r, o, "eps", 0, HUGE_VAL, 1e-8);
-    double decay = get_number(r, o, "weight_decay", 0, HUGE_VAL, NAN);
+    a->adamw.eps = trace_field_number(r, o, "eps", 0, HUGE_VAL, 1e-8);
+    double decay = trace_field_number(r, o, "weight_decay", 0, HUGE_VAL, NAN);
     if (!isnan(decay))
         a->sgd.weight_decay = a->adamw.weight_decay = decay;
 }
 
 static void
-read_clipping(reader_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
+read_clipping(trace_fields_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
 {
     const fsdp_json_t *type = fsdp_json_member(all, "norm_type");
     const char *word = fsdp_json_get_string(type);
     /* null: none; missing: unknown */
     double none = fsdp_json_member(all, "grad_clip") != NULL ? 0 : NAN;
-    a->grad_clip = get_number(r, all, "grad_clip", 0, HUGE_VAL, none);
+    a->grad_clip = trace_field_number(r, all, "grad_clip", 0, HUGE_VAL, none);
     a->norm_type = INFINITY;
     if (word == NULL || strcmp(word, "inf") != 0)
-        a->norm_type = get_number(r, all, "norm_type", 0, HUGE_VAL, 2);
+        a->norm_type = trace_field_number(r, all, "norm_type", 0, HUGE_VAL, 2);
 }
 
 /* ---- arithmetic --------------------------------------------------------- */
 
 static void
-read_arithmetic(reader_t *r, const fsdp_json_t *all, fsdp_trace_about_t *a)
+read_arithmetic(trace_fields_t *r, const fsdp_json_t *all,
+                fsdp_trace_about_t *a)
 {
     static const char *const averaging[] = {"sum-then-divide", "premultiply",
                                             "pre-post", NULL};
     static const char *const order[] = {"tree", "rank", "ring", "mpi", NULL};
-    const fsdp_json_t *precision = get_object(r, all, "precision");
+    const fsdp_json_t *precision = trace_field_object(r, all, "precision");
     a->has_precision = precision != NULL;
-    a->dtype = get_dtype(r, precision, "dtype");
+    a->dtype = trace_field_dtype(r, precision, "dtype");
     a->precision = (fsdp_mixed_precision_policy_t){
-        .param_dtype = get_dtype(r, precision, "param_dtype"),
-        .reduce_dtype = get_dtype(r, precision, "reduce_dtype"),
-        .output_dtype = get_dtype(r, precision, "output_dtype"),
+        .param_dtype = trace_field_dtype(r, precision, "param_dtype"),
+        .reduce_dtype = trace_field_dtype(r, precision, "reduce_dtype"),
+        .output_dtype = trace_field_dtype(r, precision, "output_dtype"),
         .cast_forward_inputs =
-            get_bool(r, precision, "cast_forward_inputs", true),
+            trace_field_bool(r, precision, "cast_forward_inputs", true),
     };
-    a->averaging =
-        get_word(r, all, "averaging", averaging,
-                 "one of \"sum-then-divide\", \"premultiply\", \"pre-post\"");
-    a->reduce_order = get_word(r, all, "reduce_order", order,
-                               "one of \"tree\", \"rank\", \"ring\", \"mpi\"");
-    a->force_sum = get_bool(r, all, "force_sum", false);
-    a->divide_factor = get_number(r, all, "divide_factor", 1e-300, 1e300, NAN);
+    a->averaging = trace_field_word(
+        r, all, "averaging", averaging,
+        "one of \"sum-then-divide\", \"premultiply\", \"pre-post\"");
+    a->reduce_order =
+        trace_field_word(r, all, "reduce_order", order,
+                         "one of \"tree\", \"rank\", \"ring\", \"mpi\"");
+    a->force_sum = trace_field_bool(r, all, "force_sum", false);
+    a->divide_factor =
+        trace_field_number(r, all, "divide_factor", 1e-300, 1e300, NAN);
 }
 
 static void
-read_head(reader_t *r, const fsdp_json_t *all)
+read_head(trace_fields_t *r, const fsdp_json_t *all)
 {
-    const char *format = get_text(r, all, "format");
+    const char *format = trace_field_text(r, all, "format");
     if (format == NULL || strcmp(format, "libfsdp-trace") != 0)
-        bad(r, "format", "\"libfsdp-trace\"");
-    if (get_count(r, all, "version", 0, INT32_MAX, 0) != TRACE_VERSION)
-        bad(r, "version", "1");
+        trace_field_bad(r, "format", "\"libfsdp-trace\"");
+    if (trace_field_count(r, all, "version", 0, INT32_MAX, 0) != TRACE_VERSION)
+        trace_field_bad(r, "version", "1");
 }
 
 fsdp_status_t
 trace_about_parse(const char *name, const char *text, size_t length,
                   trace_about_t *about)
 {
-    reader_t r = {name, FSDP_OK};
+    trace_fields_t r = {name, FSDP_OK};
     *about = (trace_about_t){0};
     r.status = fsdp_json_parse(name, text, length, &about->document);
     if (r.status != FSDP_OK)

@@ -1,9 +1,10 @@
 /** \file internal.h  Floor 6, verify: an open trace's insides.
  *
  *  names.c   phases, keys "PHASE/MICRO/NAME", a pool of strings
- *  about.c   trace.json
+ *  about.c   trace.json; fields.c: its members
  *  rank.c    rank-RRRRR.json: pieces, order, ledger
- *  open.c    the folder: which files there are, what they hold
+ *  folder.c  which steps and ranks the names of files tell of
+ *  open.c    the folder: what is in its files
  *  join.c    what all ranks have of one thing is one record
  *  order.c   in which order records happened
  *  read.c    values
@@ -126,6 +127,21 @@ fsdp_status_t trace_part_parse(const char *name, const char *text,
                                size_t length, int world_size,
                                trace_pool_t *pool, trace_part_t *part);
 void trace_part_free(trace_part_t *part);
+
+/* ---- folder.c ----------------------------------------------------------- */
+
+/** The numbers of a folder's entries, sorted, each once. */
+typedef struct trace_numbers {
+    long *list; /**< owned */
+    size_t count, room;
+} trace_numbers_t;
+
+/** Ranks of "rank-RRRRR.json" and ".safetensors", or steps of "step-NNNNNN".  The
+ *  list is to be freed, also after an error. */
+fsdp_status_t trace_numbers_list(const char *dir, bool ranks,
+                                 trace_numbers_t *numbers);
+/** FSDP_ERR_IO with errno's reason. */
+fsdp_status_t trace_cannot_open(const char *path);
 
 /* ---- the whole ---------------------------------------------------------- */
 

@@ -1,55 +1,12 @@
 /* The folder of a trace: which files there are, and what they hold. */
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/whole_file.h"
 #include "fsdp/memory.h"
 #include "verify/trace/internal.h"
-
-/* ---- names of files ----------------------------------------------------- */
-
-/* Reads "PREFIXdigits" + SUFFIX, at least `width` digits, no more zeros in front
- * than they need; -1 if the name is not so. */
-static long
-number_of(const char *name, const char *prefix, size_t width,
-          const char *suffix)
-{
-    size_t skip = strlen(prefix);
-    if (strncmp(name, prefix, skip) != 0)
-        return -1;
-    name += skip;
-    size_t digits = strspn(name, "0123456789");
-    if (digits < width || digits > 9 || (digits > width && name[0] == '0') ||
-        strcmp(name + digits, suffix) != 0)
-        return -1;
-    return strtol(name, NULL, 10);
-}
-
-static bool
-begins_with(const char *name, const char *prefix)
-{
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
-static fsdp_status_t
-bad_name(const char *dir, const char *name, const char *must)
-{
-    return fsdp_error(FSDP_ERR_INPUT,
-                      "%s/%s: such a name must be %s; see "
-                      "python/trace_format.md",
-                      dir, name, must);
-}
-
-static fsdp_status_t
-cannot_open(const char *path)
-{
-    return fsdp_error(FSDP_ERR_IO, "%s cannot be opened: %s", path,
-                      strerror(errno));
-}
 
 /* ---- JSON files ---------------------------------------------------------- */
 
@@ -81,7 +38,7 @@ read_about(fsdp_trace_t *trace)
 {
     struct stat about;
     if (stat(trace->path, &about) != 0)
-        return cannot_open(trace->path);
+        return trace_cannot_open(trace->path);
     if (!S_ISDIR(about.st_mode))
         return fsdp_error(FSDP_ERR_INPUT,
                           "%s is no folder; a trace is the folder that fsdp "
@@ -156,76 +113,6 @@ open_part(fsdp_trace_t *trace, const char *dir, trace_part_t *part)
 
 /* ---- steps --------------------------------------------------------------- */
 
-/* The numbers of a folder's entries, sorted, each once. */
-typedef struct numbers {
-    long *list;
-    size_t count, room;
-} numbers_t;
-
-static void
-add_number(numbers_t *numbers, long number)
-{
-    if (numbers->count == numbers->room) {
-        numbers->room = numbers->room > 0 ? 2 * numbers->room : 64;
-        long *grown = fsdp_alloc(FSDP_MEM_OTHER, numbers->room * sizeof *grown);
-        if (numbers->count > 0)
-            memcpy(grown, numbers->list, numbers->count * sizeof *grown);
-        fsdp_free(numbers->list);
-        numbers->list = grown;
-    }
-    numbers->list[numbers->count++] = number;
-}
-
-static int
-by_number(const void *a, const void *b)
-{
-    return (*(const long *)a > *(const long *)b) -
-           (*(const long *)a < *(const long *)b);
-}
-
-static void
-sort_numbers(numbers_t *numbers)
-{
-    size_t kept = 0;
-    if (numbers->count > 0)
-        qsort(numbers->list, numbers->count, sizeof *numbers->list, by_number);
-    for (size_t i = 0; i < numbers->count; i++)
-        if (kept == 0 || numbers->list[kept - 1] != numbers->list[i])
-            numbers->list[kept++] = numbers->list[i];
-    numbers->count = kept;
-}
-
-/* Names that are nothing of a trace's are left alone: a person may keep notes in
- * the folder, and a recording that failed its temporary files. */
-static fsdp_status_t
-list_numbers(const char *dir, bool ranks, numbers_t *numbers)
-{
-    fsdp_status_t status = FSDP_OK;
-    DIR *folder = opendir(dir);
-    if (folder == NULL)
-        return cannot_open(dir);
-    const struct dirent *entry;
-    while (status == FSDP_OK && (entry = readdir(folder)) != NULL) {
-        const char *name = entry->d_name;
-        if (!begins_with(name, ranks ? "rank-" : "step-"))
-            continue;
-        long number = ranks ? number_of(name, "rank-", 5, ".json")
-                            : number_of(name, "step-", 6, "");
-        if (ranks && number < 0)
-            number = number_of(name, "rank-", 5, ".safetensors");
-        if (number >= 0)
-            add_number(numbers, number);
-        else if (strstr(name, ".tmp") == NULL)
-            status = bad_name(dir, name,
-                              ranks ? "rank-RRRRR.safetensors or .json (five "
-                                      "digits)"
-                                    : "step-NNNNNN (six digits)");
-    }
-    closedir(folder);
-    sort_numbers(numbers);
-    return status;
-}
-
 static bool
 is_listed_step(const fsdp_trace_about_t *about, long step)
 {
@@ -240,7 +127,8 @@ is_listed_step(const fsdp_trace_about_t *about, long step)
 
 /* The ranks that have files are those that trace.json lists. */
 static fsdp_status_t
-check_ranks(const fsdp_trace_t *trace, const char *dir, const numbers_t *ranks)
+check_ranks(const fsdp_trace_t *trace, const char *dir,
+            const trace_numbers_t *ranks)
 {
     const fsdp_trace_about_t *about = &trace->about.about;
     for (size_t i = 0; i < ranks->count; i++)
@@ -293,10 +181,10 @@ static fsdp_status_t
 open_step(fsdp_trace_t *trace, long step)
 {
     char *dir = fsdp_format("%s/step-%06ld", trace->path, step);
-    numbers_t ranks = {0};
+    trace_numbers_t ranks = {0};
     fsdp_status_t status;
     if (is_listed_step(&trace->about.about, step))
-        status = list_numbers(dir, true, &ranks);
+        status = trace_numbers_list(dir, true, &ranks);
     else
         status = fsdp_error(FSDP_ERR_INPUT,
                             "%s is a step that trace.json does not list; is "
@@ -314,8 +202,8 @@ open_step(fsdp_trace_t *trace, long step)
 static fsdp_status_t
 open_steps(fsdp_trace_t *trace)
 {
-    numbers_t steps = {0};
-    fsdp_status_t status = list_numbers(trace->path, false, &steps);
+    trace_numbers_t steps = {0};
+    fsdp_status_t status = trace_numbers_list(trace->path, false, &steps);
     for (size_t i = 0; i < steps.count && status == FSDP_OK; i++)
         status = open_step(trace, steps.list[i]);
     if (status == FSDP_OK && trace->num_parts == 0)

@@ -1,6 +1,8 @@
 /** \file replayer.h  Floor 6, verify: a replay's insides.
  *
  *  replay.c        the steps, by the baseline of a verification
+ *  replay_setup.c  that baseline, made from a trace instead of a run
+ *  replay_task.c   its model and inputs
  *  replay_hooks.c  what happens inside a micro-batch; perturbations
  */
 #ifndef FSDP_VERIFY_TRACE_REPLAYER_H
@@ -55,6 +57,16 @@ void replay_show(const replayer_t *replayer, const replay_place_t *place,
 void replay_perturb(const replayer_t *replayer, const replay_place_t *place,
                     fsdp_dtype_t type, fsdp_dtype_t dtype, void *data,
                     size_t n);
+/** The options of the baseline, as the trace's run had them. */
+fsdp_status_t replay_choose_options(replayer_t *replayer);
+/** Ranks, units and parameters that a verification would find in its run. */
+void replay_list(replayer_t *replayer);
+/** The optimizer states with which the first step begins. */
+fsdp_status_t replay_load_states(replayer_t *replayer);
+/** Borrows the replayer. */
+fsdp_task_t replay_task(replayer_t *replayer);
+/** What a verifier calls after each backward: `context` is the replayer. */
+void replay_after_backward(void *context);
 /** Hooks the baseline's units. */
 void replay_watch(replayer_t *replayer);
 void replay_forget_calls(replayer_t *replayer);

@@ -1,6 +1,11 @@
 /** \file source.h  Floor 6, verify: a trace as the source of a training: model,
  *  initial values, micro-batches and rates of recorded steps.
  *
+ *  source.c        which model, steps, loss
+ *  source_check.c  whether the model can take the inputs
+ *  source_load.c   parameters and states with which the first step begins
+ *  source_batch.c  micro-batches and rates
+ *
  *  Not collective: every rank has its own, and takes its part.
  */
 #ifndef FSDP_VERIFY_TRACE_SOURCE_H
@@ -32,6 +37,17 @@ fsdp_status_t trace_source_open(fsdp_trace_t *trace,
                                 long last_step, trace_source_t *source);
 void trace_source_close(trace_source_t *source);
 
+/** "tokens" or "x". */
+const char *trace_source_input_name(const trace_source_t *source);
+/** NULL: there is none. */
+const fsdp_trace_record_t *trace_source_input(const trace_source_t *source,
+                                              long step, int micro,
+                                              const char *name);
+/** There are steps with inputs. */
+fsdp_status_t trace_source_check_steps(const trace_source_t *source);
+/** All inputs of the steps are there, of shapes and values that the model can
+ *  take. */
+fsdp_status_t trace_source_check_inputs(const trace_source_t *source);
 /** The parameters with which the first step begins are those of the model, by
  *  name and shape; checked before anything of the model's size is made. */
 fsdp_status_t trace_source_check_parameters(const trace_source_t *source);

@@ -1,4 +1,4 @@
-#include "verify/trace/writer.h"
+/* What is recorded goes into the spool, in the order in which it comes. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,38 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/whole_file.h"
-#include "checkpoint/index.h"
 #include "fsdp/memory.h"
-#include "verify/trace/internal.h"
+#include "verify/trace/writing.h"
 
-enum { BLOCK = 1 << 20 };
-
-/* One tensor that was added. */
-typedef struct added {
-    fsdp_safetensors_entry_t entry; /**< its name is owned                   */
-    int ndim;
-    size_t shape[FSDP_MAX_DIMS]; /**< of the whole                           */
-    fsdp_index_piece_t piece;    /**< no runs and `whole`: all of it         */
-    bool whole;
-} added_t;
-
-struct trace_writer {
-    char *dir, *stem; /**< of the step; of both files, without their ends    */
-    long step;
-    int rank, data_parallel_rank;
-    int spool; /**< values in the order of `added`; has no name               */
-    added_t *added;
-    size_t count, room;
-    trace_pool_t keys;
-    fsdp_ledger_entry_t *ledger;
-    size_t ledger_count, ledger_room;
-    fsdp_status_t status;
-    char *message; /**< of the first error                                    */
-};
-
-static void
-fail(trace_writer_t *writer, fsdp_status_t status)
+void
+trace_writer_fail(trace_writer_t *writer, fsdp_status_t status)
 {
     if (writer->status != FSDP_OK || status == FSDP_OK)
         return;
@@ -49,10 +22,11 @@ fail(trace_writer_t *writer, fsdp_status_t status)
 static void
 fail_io(trace_writer_t *writer, const char *what)
 {
-    fail(writer, fsdp_error(FSDP_ERR_IO,
-                            "%s cannot be %s: %s; choose a folder with room "
-                            "and write permission for --record",
-                            writer->stem, what, strerror(errno)));
+    trace_writer_fail(
+        writer, fsdp_error(FSDP_ERR_IO,
+                           "%s cannot be %s: %s; choose a folder with room "
+                           "and write permission for --record",
+                           writer->stem, what, strerror(errno)));
 }
 
 /* ---- create ---------------------------------------------------------------- */
@@ -201,175 +175,4 @@ trace_writer_add_collective(trace_writer_t *writer,
     writer->ledger = make_room(writer->ledger, writer->ledger_count,
                                &writer->ledger_room, sizeof *writer->ledger);
     writer->ledger[writer->ledger_count++] = *entry;
-}
-
-/* ---- JSON ----------------------------------------------------------------------- */
-
-static void
-write_piece(fsdp_json_writer_t *json, const added_t *added)
-{
-    fsdp_json_key(json, added->entry.name);
-    fsdp_json_open_object(json);
-    fsdp_json_key(json, "shape");
-    fsdp_json_open_array(json);
-    for (int d = 0; d < added->ndim; d++)
-        fsdp_json_integer(json, (int64_t)added->shape[d]);
-    fsdp_json_close_array(json);
-    fsdp_index_runs_write(&added->piece, json);
-    fsdp_json_close_object(json);
-}
-
-static void
-write_collective(fsdp_json_writer_t *json, const fsdp_ledger_entry_t *entry)
-{
-    static const char *const op[] = {
-        [FSDP_SUM] = "sum", [FSDP_MAX] = "max", [FSDP_MIN] = "min"};
-    bool adds =
-        entry->kind == FSDP_REDUCE_SCATTER || entry->kind == FSDP_ALL_REDUCE;
-    fsdp_json_open_object(json);
-    fsdp_json_key(json, "sequence");
-    fsdp_json_integer(json, (int64_t)entry->sequence);
-    fsdp_json_put_string(json, "kind", fsdp_collective_name(entry->kind));
-    fsdp_json_put_string(json, "unit", entry->unit);
-    fsdp_json_put_string(json, "dtype", fsdp_dtype_name(entry->dtype));
-    fsdp_json_key(json, "bytes");
-    fsdp_json_integer(json, (int64_t)entry->bytes);
-    fsdp_json_put_string(json, "op", adds ? op[entry->op] : NULL);
-    fsdp_json_put_string(json, "group", entry->comm);
-    fsdp_json_close_object(json);
-}
-
-static fsdp_json_writer_t *
-write_json(const trace_writer_t *writer)
-{
-    fsdp_json_writer_t *json = fsdp_json_writer_create();
-    fsdp_json_open_object(json);
-    fsdp_json_key(json, "rank");
-    fsdp_json_integer(json, writer->rank);
-    fsdp_json_key(json, "step");
-    fsdp_json_integer(json, writer->step);
-    fsdp_json_key(json, "data_parallel_rank");
-    fsdp_json_integer(json, writer->data_parallel_rank);
-    fsdp_json_key(json, "order");
-    fsdp_json_open_array(json);
-    for (size_t i = 0; i < writer->count; i++)
-        fsdp_json_string(json, writer->added[i].entry.name);
-    fsdp_json_close_array(json);
-    fsdp_json_key(json, "pieces");
-    fsdp_json_open_object(json);
-    for (size_t i = 0; i < writer->count; i++)
-        if (!writer->added[i].whole)
-            write_piece(json, &writer->added[i]);
-    fsdp_json_close_object(json);
-    fsdp_json_key(json, "ledger");
-    fsdp_json_open_array(json);
-    for (size_t i = 0; i < writer->ledger_count; i++)
-        write_collective(json, &writer->ledger[i]);
-    fsdp_json_close_array(json);
-    fsdp_json_close_object(json);
-    return json;
-}
-
-fsdp_status_t
-trace_write_text(const char *path, const fsdp_json_writer_t *json)
-{
-    char *temporary = fsdp_format("%s.tmp-%ld", path, (long)getpid());
-    fsdp_status_t status = fsdp_file_write(
-        temporary, fsdp_json_writer_text(json), fsdp_json_writer_length(json));
-    if (status == FSDP_OK && rename(temporary, path) != 0)
-        status = fsdp_error(FSDP_ERR_IO, "%s: cannot be written: %s", path,
-                            strerror(errno));
-    if (status != FSDP_OK)
-        unlink(temporary);
-    fsdp_free(temporary);
-    return status;
-}
-
-/* ---- the end --------------------------------------------------------------------- */
-
-static fsdp_status_t
-append_spool(const trace_writer_t *writer, fsdp_safetensors_writer_t *file)
-{
-    char *block = fsdp_alloc(FSDP_MEM_OTHER, BLOCK);
-    fsdp_status_t status = FSDP_OK;
-    off_t at = 0;
-    ssize_t got;
-    while (status == FSDP_OK &&
-           (got = pread(writer->spool, block, BLOCK, at)) != 0) {
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            status = fsdp_error(FSDP_ERR_IO, "%s cannot be read back: %s",
-                                writer->stem, strerror(errno));
-            break;
-        }
-        status = fsdp_safetensors_append(file, block, (uint64_t)got);
-        at += got;
-    }
-    fsdp_free(block);
-    return status;
-}
-
-static fsdp_status_t
-write_tensors(const trace_writer_t *writer)
-{
-    char *path = fsdp_format("%s.safetensors", writer->stem);
-    fsdp_safetensors_entry_t *entries =
-        fsdp_alloc(FSDP_MEM_OTHER, writer->count * sizeof *entries);
-    for (size_t i = 0; i < writer->count; i++)
-        entries[i] = writer->added[i].entry;
-    fsdp_safetensors_writer_t *file;
-    fsdp_status_t status =
-        fsdp_safetensors_create(path, entries, writer->count, NULL, 0, &file);
-    if (status == FSDP_OK)
-        status = append_spool(writer, file);
-    if (status == FSDP_OK)
-        status = fsdp_safetensors_commit(&file);
-    else
-        fsdp_safetensors_abandon(&file);
-    fsdp_free(entries);
-    fsdp_free(path);
-    return status;
-}
-
-fsdp_status_t
-trace_writer_finish(trace_writer_t **writer)
-{
-    trace_writer_t *w = *writer;
-    if (w->status == FSDP_OK)
-        fail(w, write_tensors(w));
-    if (w->status == FSDP_OK) {
-        fsdp_json_writer_t *json = write_json(w);
-        char *path = fsdp_format("%s.json", w->stem);
-        fail(w, trace_write_text(path, json));
-        fsdp_json_writer_destroy(&json);
-        fsdp_free(path);
-    }
-    fsdp_status_t status = FSDP_OK;
-    if (w->status != FSDP_OK)
-        status = fsdp_error(w->status, "%s", w->message);
-    trace_writer_abandon(writer);
-    return status;
-}
-
-void
-trace_writer_abandon(trace_writer_t **writer)
-{
-    trace_writer_t *w = *writer;
-    if (w == NULL)
-        return;
-    for (size_t i = 0; i < w->count; i++) {
-        fsdp_free(w->added[i].entry.name);
-        fsdp_free(w->added[i].piece.run);
-    }
-    if (w->spool >= 0)
-        close(w->spool);
-    trace_pool_free(&w->keys);
-    fsdp_free(w->added);
-    fsdp_free(w->ledger);
-    fsdp_free(w->message);
-    fsdp_free(w->stem);
-    fsdp_free(w->dir);
-    fsdp_free(w);
-    *writer = NULL;
 }

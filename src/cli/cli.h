@@ -8,7 +8,7 @@
 
 enum { CLI_MAX_OPTIONS = 128 };
 
-/** Everything that can be said on the command line; see options.c. */
+/** Everything that can be said on the command line; see option_table.c. */
 typedef struct cli_options {
     /* model */
     int model;                /**< CLI_GPT2, CLI_LLAMA or CLI_MLP */

@@ -1,19 +1,14 @@
 /* `fsdp golden`: starts a recorded `fsdp train` for each configuration and
  * number of ranks, so that a bundle holds what real ranks met. */
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/whole_file.h"
 #include "cli/golden.h"
 #include "verify/trace/writer.h"
 
-enum { MOST_WORDS = 200, MOST_CONFIGS = 32 };
+enum { MOST_CONFIGS = 32 };
 
 typedef struct bundle {
     const char *dir;
@@ -99,233 +94,6 @@ read_configs(const char *text, bundle_t *b)
     return status;
 }
 
-/* ---- what is trained on ---------------------------------------------------------- */
-
-/* Eight features and one of four classes, by a formula. */
-static fsdp_status_t
-write_rows(const char *path)
-{
-    char text[64 * 40], *at = text;
-    for (int r = 0; r < 64; r++) {
-        for (int c = 0; c < 8; c++)
-            at += sprintf(at, "%d,", (r * 7 + c * 3 + r * r * (c + 1)) % 17);
-        at += sprintf(at, "%d\n", (r * 5 + r / 3) % 4);
-    }
-    return fsdp_file_write(path, text, (size_t)(at - text));
-}
-
-static fsdp_status_t
-write_words(const char *path)
-{
-    static const char *const word[] = {"shard", "gather", "sum", "step",
-                                       "rank",  "the",    "a",   "unit"};
-    char text[1000 * 8], *at = text;
-    unsigned state = 1;
-    for (int i = 0; i < 1000; i++) {
-        state = state * 1664525u + 1013904223u; /* Knuth's, of 32 bits */
-        at += sprintf(at, "%s%c", word[state >> 29], i % 12 == 11 ? '\n' : ' ');
-    }
-    return fsdp_file_write(path, text, (size_t)(at - text));
-}
-
-static fsdp_status_t
-make_folder(const char *path)
-{
-    if (mkdir(path, 0777) == 0)
-        return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_IO, "cannot make the folder %s: %s%s", path, strerror(errno),
-        errno == EEXIST ? "; remove it, or choose another --out" : "");
-}
-
-static fsdp_status_t
-make_data(const char *dir)
-{
-    char *data = fsdp_format("%s/data", dir);
-    char *rows = fsdp_format("%s/rows.csv", data);
-    char *words = fsdp_format("%s/text.txt", data);
-    fsdp_status_t status = make_folder(dir);
-    if (status == FSDP_OK)
-        status = make_folder(data);
-    if (status == FSDP_OK)
-        status = write_rows(rows);
-    if (status == FSDP_OK)
-        status = write_words(words);
-    fsdp_free(data);
-    fsdp_free(rows);
-    fsdp_free(words);
-    return status;
-}
-
-/* ---- a run ------------------------------------------------------------------------- */
-
-/* Cuts `text` at `separator`; the pieces are parts of it. */
-static int
-cut(char *text, const char *separator, char **word, int n)
-{
-    char *state;
-    for (char *w = strtok_r(text, separator, &state);
-         w != NULL && n < MOST_WORDS; w = strtok_r(NULL, separator, &state))
-        word[n++] = w;
-    return n;
-}
-
-/* In the child: does not return.  What a launcher around us has said is not for
- * the one that is started now. */
-_Noreturn static void
-start(char **word, bool other_name)
-{
-    static const char *const variables[] = {
-        "PMI_RANK", "PMI_SIZE",        "PMI_FD",         "PMI_PORT",
-        "PMI_ID",   "MPI_LOCALNRANKS", "MPI_LOCALRANKID"};
-    int nowhere = open("/dev/null", O_RDWR);
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        unsetenv(variables[i]);
-    dup2(nowhere, 0);
-    dup2(nowhere, 1);
-    execvp(word[0], word);
-    word[0] = "mpiexec";
-    if (other_name)
-        execvp(word[0], word);
-    _exit(127);
-}
-
-static fsdp_status_t
-wait_for(bundle_t *b, pid_t child, const char *launcher)
-{
-    int how = 0;
-    while (child > 0 && waitpid(child, &how, 0) < 0 && errno == EINTR)
-        ;
-    int code = child > 0 && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
-    if (code == 0)
-        return FSDP_OK;
-    if (child <= 0 || code == 127)
-        return fsdp_error(FSDP_ERR_IO,
-                          "cannot start %s; name the launcher of MPI in the "
-                          "variable MPIEXEC",
-                          launcher);
-    b->told = code > 0;
-    return fsdp_error(code == 2 ? FSDP_ERR_USAGE : FSDP_ERR_FAULT,
-                      "a run of the bundle was ended by signal %d",
-                      WIFSIGNALED(how) ? WTERMSIG(how) : 0);
-}
-
-static fsdp_status_t
-run_train(bundle_t *b, const golden_config_t *config, int ranks,
-          const char *data, const char *folder)
-{
-    char self[4096], number[16], *word[MOST_WORDS + 8];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *given = getenv("MPIEXEC");
-    if (length < 0)
-        return fsdp_error(FSDP_ERR_IO, "cannot find this program in /proc");
-    self[length] = '\0';
-    snprintf(number, sizeof number, "%d", ranks);
-    char *launcher = fsdp_format(
-        "%s", given != NULL && given[0] != '\0' ? given : "mpiexec.mpich");
-    char *options = golden_options_text(config, ranks);
-    char *from = fsdp_format("--data=%s", data);
-    char *to = fsdp_format("--record=%s", folder);
-    int n = cut(launcher, " ", word, 0);
-    char *const fixed[] = {"-n", number, self, "train", from, to};
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-        word[n++] = fixed[i];
-    n = cut(options, "\n", word, n);
-    word[n] = NULL;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0)
-        start(word, given == NULL);
-    fsdp_status_t status = wait_for(b, child, word[0]);
-    fsdp_free(launcher);
-    fsdp_free(options);
-    fsdp_free(from);
-    fsdp_free(to);
-    return status;
-}
-
-/* ---- what is said of it --------------------------------------------------------------- */
-
-static void
-write_checksum(bundle_t *b, const char *key, uint64_t checksum)
-{
-    char digits[17];
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)checksum);
-    fsdp_json_key(b->json, key);
-    fsdp_json_string(b->json, digits);
-}
-
-static fsdp_status_t
-add_file(bundle_t *b, const char *name)
-{
-    uint64_t bytes, checksum;
-    char *path = fsdp_format("%s/%s", b->dir, name);
-    fsdp_status_t status = fsdp_file_checksum(path, &bytes, &checksum);
-    fsdp_free(path);
-    if (status != FSDP_OK)
-        return status;
-    fsdp_json_open_object(b->json);
-    fsdp_json_key(b->json, "path");
-    fsdp_json_string(b->json, name);
-    fsdp_json_key(b->json, "bytes");
-    fsdp_json_integer(b->json, (int64_t)bytes);
-    write_checksum(b, "xxh3_64", checksum);
-    fsdp_json_close_object(b->json);
-    return FSDP_OK;
-}
-
-static fsdp_status_t
-add_files(bundle_t *b, const golden_config_t *config, int ranks,
-          const char *folder)
-{
-    static const char *const plain[] = {"configuration.txt", "trace.json"};
-    static const char *const kind[] = {"json", "safetensors"};
-    fsdp_status_t status = FSDP_OK;
-    for (int i = 0; i < 2 && status == FSDP_OK; i++) {
-        char *name = fsdp_format("%s/%s", folder, plain[i]);
-        status = add_file(b, name);
-        fsdp_free(name);
-    }
-    long count = (config->steps + 1) * ranks * 2;
-    for (long i = 0; i < count && status == FSDP_OK; i++) {
-        char *name = fsdp_format("%s/step-%06ld/rank-%05ld.%s", folder,
-                                 i / 2 / ranks, i / 2 % ranks, kind[i % 2]);
-        status = add_file(b, name);
-        fsdp_free(name);
-    }
-    return status;
-}
-
-static fsdp_status_t
-add_run(bundle_t *b, const golden_config_t *config, int ranks,
-        const char *folder, const char *text)
-{
-    uint64_t bytes, hash = 0;
-    char *path = fsdp_format("%s/%s/configuration.txt", b->dir, folder);
-    fsdp_status_t status = fsdp_file_write(path, text, strlen(text));
-    if (status == FSDP_OK)
-        status = fsdp_file_checksum(path, &bytes, &hash);
-    fsdp_free(path);
-    if (status != FSDP_OK)
-        return status;
-    fsdp_json_open_object(b->json);
-    fsdp_json_key(b->json, "name");
-    fsdp_json_string(b->json, config->name);
-    fsdp_json_key(b->json, "ranks");
-    fsdp_json_integer(b->json, ranks);
-    fsdp_json_key(b->json, "steps");
-    fsdp_json_integer(b->json, config->steps);
-    fsdp_json_key(b->json, "trace");
-    fsdp_json_string(b->json, folder);
-    write_checksum(b, "hash", hash);
-    fsdp_json_key(b->json, "files");
-    fsdp_json_open_array(b->json);
-    status = add_files(b, config, ranks, folder);
-    fsdp_json_close_array(b->json);
-    fsdp_json_close_object(b->json);
-    return status;
-}
-
 /* ---- a bundle --------------------------------------------------------------------------- */
 
 static fsdp_status_t
@@ -341,10 +109,10 @@ make_run(bundle_t *b, const golden_config_t *config, int ranks)
             : fsdp_format("%s/data/%s", b->dir, mlp ? "rows.csv" : "text.txt");
     fsdp_status_t status = fsdp_file_checksum(data, &bytes, &checksum);
     if (status == FSDP_OK)
-        status = run_train(b, config, ranks, data, path);
+        status = golden_run(config, ranks, data, path, &b->told);
     if (status == FSDP_OK) {
         char *text = golden_configuration_text(config, ranks, checksum);
-        status = add_run(b, config, ranks, folder, text);
+        status = golden_write_run(b->json, b->dir, config, ranks, folder, text);
         fsdp_free(text);
     }
     if (status == FSDP_OK)
@@ -361,7 +129,7 @@ make_runs(bundle_t *b)
     fsdp_status_t status = FSDP_OK;
     for (int i = 0; i < b->num_configs && status == FSDP_OK; i++) {
         char *path = fsdp_format("%s/%s", b->dir, b->config[i].name);
-        status = make_folder(path);
+        status = golden_make_folder(path);
         fsdp_free(path);
         for (int w = 0; w < b->num_ranks && status == FSDP_OK; w++)
             status = make_run(b, &b->config[i], b->ranks[w]);
@@ -372,7 +140,7 @@ make_runs(bundle_t *b)
 static fsdp_status_t
 make_bundle(bundle_t *b)
 {
-    fsdp_status_t status = make_data(b->dir);
+    fsdp_status_t status = golden_make_data(b->dir);
     if (status != FSDP_OK)
         return status;
     b->json = fsdp_json_writer_create();

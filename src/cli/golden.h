@@ -7,8 +7,9 @@
  *                                                 run's hash
  *      DIR/NAME/ranks-W/trace.json, step-.../...  as python/trace_format.md says
  *
- *  golden_config.c  what can be run     golden.c        making a bundle
- *  golden_check.c   is one stale or damaged?
+ *  golden.c         making a bundle     golden_config.c  what can be run
+ *  golden_data.c    what it trains on   golden_run.c     one run
+ *  golden_write.c   bundle.json         golden_check.c   is one stale or damaged?
  */
 #ifndef FSDP_CLI_GOLDEN_H
 #define FSDP_CLI_GOLDEN_H
@@ -40,6 +41,20 @@ char *golden_configuration_text(const golden_config_t *config, int ranks,
 /** The options of a run on so many ranks, "--key=value\n" each, without paths;
  *  the caller frees. */
 char *golden_options_text(const golden_config_t *config, int ranks);
+
+/** Makes a folder that was not there. */
+fsdp_status_t golden_make_folder(const char *path);
+/** Makes DIR and DIR/data. */
+fsdp_status_t golden_make_data(const char *dir);
+/** Trains on `ranks` ranks and records into `folder`.  *told: the run failed and
+ *  has said why itself. */
+fsdp_status_t golden_run(const golden_config_t *config, int ranks,
+                         const char *data, const char *folder, bool *told);
+/** Writes DIR/FOLDER/configuration.txt, and adds the run with the checksums of
+ *  its files to bundle.json. */
+fsdp_status_t golden_write_run(fsdp_json_writer_t *json, const char *dir,
+                               const golden_config_t *config, int ranks,
+                               const char *folder, const char *text);
 
 /** --check: are all files as they were written, and by the configurations that
  *  this program has? */

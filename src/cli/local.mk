@@ -15,10 +15,13 @@ fsdp_SOURCES = \
     %D%/common.c \
     %D%/compare.c \
     %D%/doctor.c \
-    %D%/generate.c \
+    %D%/generate.c %D%/generate.h %D%/generate_model.c \
     %D%/golden.c %D%/golden.h \
     %D%/golden_check.c \
     %D%/golden_config.c \
+    %D%/golden_data.c \
+    %D%/golden_run.c \
+    %D%/golden_write.c \
     %D%/inspect.c %D%/inspect.h \
     %D%/inspect_draw.c \
     %D%/inspect_file.c \
@@ -27,7 +30,10 @@ fsdp_SOURCES = \
     %D%/metadata.c %D%/metadata.h \
     %D%/model_folder.c %D%/model_folder.h \
     %D%/open_data.c \
+    %D%/option_check.c \
+    %D%/option_help.c \
     %D%/option_table.c %D%/option_table.h \
+    %D%/option_value.c \
     %D%/options.c \
     %D%/plan.c %D%/plan.h \
     %D%/plan_config.c \
@@ -35,11 +41,16 @@ fsdp_SOURCES = \
     %D%/plan_print.c \
     $(plan_sim) \
     %D%/replay.c %D%/replay.h \
+    %D%/replay_fill.c %D%/replay_fill.h \
+    %D%/replay_sharding.c \
     %D%/report.c %D%/report.h \
     %D%/run.h %D%/run_check.c %D%/run_checkpoint.c %D%/run_make.c \
     %D%/run_record.c %D%/run_report.c %D%/run_step.c \
     %D%/shard.c %D%/shard1.c \
     %D%/task.c %D%/task.h \
+    %D%/task_batch.c \
+    %D%/task_held_out.c \
+    %D%/task_metadata.c \
     %D%/tokenize.c \
     %D%/train.c
 fsdp_LDADD = libfsdp.la

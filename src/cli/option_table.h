@@ -5,10 +5,10 @@
 #include "cli/cli.h"
 
 typedef enum cli_option_kind {
-    CLI_COUNT, /**< a long   */
-    CLI_REAL,  /**< a double */
-    CLI_TEXT,  /**< a string */
-    CLI_FLAG,  /**< a bool, without a value */
+    CLI_COUNT,  /**< a long   */
+    CLI_REAL,   /**< a double */
+    CLI_TEXT,   /**< a string */
+    CLI_FLAG,   /**< a bool, without a value */
     CLI_CHOICE, /**< an int: which of the words */
     CLI_MODEL   /**< the same, or a folder in model_folder */
 } cli_option_kind_t;
@@ -47,5 +47,8 @@ extern const int cli_option_count;
 
 /** The values of options that are not given. */
 cli_options_t cli_options_default(void);
+/** Takes a value as the option's kind wants it; "" for a flag. */
+fsdp_status_t cli_option_set(const cli_option_spec_t *spec, const char *text,
+                             cli_options_t *options);
 
 #endif

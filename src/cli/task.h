@@ -1,4 +1,11 @@
-/** \file task.h  Floor 7, cli: what `fsdp train` trains, on what. */
+/** \file task.h  Floor 7, cli: what `fsdp train` trains, on what.
+ *
+ *  task.c           the model's shape, the data
+ *  open_data.c      --data
+ *  task_batch.c     micro-batches and losses
+ *  task_held_out.c  held-out figures
+ *  task_metadata.c  what a saved model says of itself
+ */
 #ifndef FSDP_CLI_TASK_H
 #define FSDP_CLI_TASK_H
 
@@ -36,6 +43,10 @@ void cli_say_replaced(const char *path, size_t replaced);
 
 /** A model without values; --init is not looked at. */
 fsdp_module_t *cli_task_model(const cli_task_t *task);
+/** Samples `number[0..rows)` of a split: the model's input and the targets. */
+fsdp_values_t cli_task_rows(const cli_task_t *task, fsdp_tape_t *tape,
+                            fsdp_split_t split, const size_t *number,
+                            size_t rows);
 /** A global micro-batch: the model's input and the targets. */
 fsdp_values_t cli_task_batch(const cli_task_t *task, fsdp_tape_t *tape,
                              long step, int micro);

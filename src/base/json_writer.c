@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
 
@@ -67,8 +67,8 @@ fsdp_json_writer_length(const fsdp_json_writer_t *writer)
     return writer->length;
 }
 
-static void
-append(fsdp_json_writer_t *writer, const char *text, size_t length)
+void
+fsdp_json_append(fsdp_json_writer_t *writer, const char *text, size_t length)
 {
     size_t needed = writer->length + length + 1;
     if (needed > writer->capacity) {
@@ -83,10 +83,10 @@ append(fsdp_json_writer_t *writer, const char *text, size_t length)
     writer->text[writer->length] = '\0';
 }
 
-static void
-append_text(fsdp_json_writer_t *writer, const char *text)
+void
+fsdp_json_append_text(fsdp_json_writer_t *writer, const char *text)
 {
-    append(writer, text, strlen(text));
+    fsdp_json_append(writer, text, strlen(text));
 }
 
 static bool
@@ -99,7 +99,7 @@ static void
 separate(fsdp_json_writer_t *writer)
 {
     if (!writer->empty)
-        append(writer, ",", 1);
+        fsdp_json_append(writer, ",", 1);
     writer->empty = false;
 }
 
@@ -124,7 +124,7 @@ open_bracket(fsdp_json_writer_t *writer, char opening, char closing)
     FSDP_CHECK(writer->depth < MAX_DEPTH, "more than %d levels", MAX_DEPTH);
     writer->closing[writer->depth++] = closing;
     writer->empty = true;
-    append(writer, &opening, 1);
+    fsdp_json_append(writer, &opening, 1);
 }
 
 static void
@@ -135,7 +135,7 @@ close_bracket(fsdp_json_writer_t *writer, char closing)
                "%c closes nothing: %s", closing, writer->text);
     writer->depth--;
     writer->empty = false;
-    append(writer, &closing, 1);
+    fsdp_json_append(writer, &closing, 1);
 }
 
 void
@@ -166,14 +166,14 @@ void
 fsdp_json_null(fsdp_json_writer_t *writer)
 {
     begin_value(writer);
-    append_text(writer, "null");
+    fsdp_json_append_text(writer, "null");
 }
 
 void
 fsdp_json_bool(fsdp_json_writer_t *writer, bool value)
 {
     begin_value(writer);
-    append_text(writer, value ? "true" : "false");
+    fsdp_json_append_text(writer, value ? "true" : "false");
 }
 
 void
@@ -182,7 +182,7 @@ fsdp_json_integer(fsdp_json_writer_t *writer, int64_t value)
     char digits[32];
     snprintf(digits, sizeof digits, "%lld", (long long)value);
     begin_value(writer);
-    append_text(writer, digits);
+    fsdp_json_append_text(writer, digits);
 }
 
 /* The fewest digits that read back the same, as a double or, if it is one, a
@@ -204,7 +204,7 @@ append_shortest(fsdp_json_writer_t *writer, double value, bool is_float)
             break;
     }
     uselocale(former);
-    append_text(writer, digits);
+    fsdp_json_append_text(writer, digits);
 }
 
 static void
@@ -214,7 +214,7 @@ write_real(fsdp_json_writer_t *writer, double value, bool is_float)
     if (isfinite(value))
         append_shortest(writer, value, is_float);
     else
-        append_text(writer, "null");
+        fsdp_json_append_text(writer, "null");
 }
 
 void
@@ -229,78 +229,14 @@ fsdp_json_float(fsdp_json_writer_t *writer, float value)
     write_real(writer, (double)value, true);
 }
 
-/* Bytes of the UTF-8 character at `s`, of which `left` > 0 remain; 0 if it is
- * none (RFC 3629: no overlong form, no surrogate, up to U+10FFFF). */
-static size_t
-utf8_length(const unsigned char *s, size_t left)
-{
-    static const struct {
-        unsigned char first, last, low, high; /* second byte's range */
-        size_t length;
-    } forms[] = {
-        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2},
-        {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4},
-        {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        size_t length = forms[i].length;
-        if (s[0] < forms[i].first || s[0] > forms[i].last)
-            continue;
-        if (length > left)
-            return 0;
-        if (length > 1 && (s[1] < forms[i].low || s[1] > forms[i].high))
-            return 0;
-        for (size_t k = 2; k < length; k++)
-            if (s[k] < 0x80 || s[k] > 0xbf)
-                return 0;
-        return length;
-    }
-    return 0;
-}
-
-/* An ASCII character, escaped where JSON asks for it. */
-static void
-append_ascii(fsdp_json_writer_t *writer, char c)
-{
-    static const char named[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    char escape[8];
-    const char *found = c != '\0' ? strchr(named, c) : NULL;
-    if (found != NULL)
-        snprintf(escape, sizeof escape, "\\%c", letters[found - named]);
-    else if ((unsigned char)c < 0x20)
-        snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
-    else
-        snprintf(escape, sizeof escape, "%c", c);
-    append_text(writer, escape);
-}
-
-static void
-append_string(fsdp_json_writer_t *writer, const char *text, size_t length)
-{
-    append(writer, "\"", 1);
-    for (size_t i = 0; i < length;) {
-        size_t n = utf8_length((const unsigned char *)text + i, length - i);
-        if (n == 1)
-            append_ascii(writer, text[i]);
-        else if (n > 1)
-            append(writer, text + i, n);
-        else
-            append_text(writer, "\xef\xbf\xbd"); /* U+FFFD */
-        i += n > 0 ? n : 1;
-    }
-    append(writer, "\"", 1);
-}
-
 void
 fsdp_json_key(fsdp_json_writer_t *writer, const char *key)
 {
     FSDP_CHECK(in_object(writer) && !writer->after_key,
                "the key %s is in no object: %s", key, writer->text);
     separate(writer);
-    append_string(writer, key, strlen(key));
-    append(writer, ":", 1);
+    fsdp_json_append_string(writer, key, strlen(key));
+    fsdp_json_append(writer, ":", 1);
     writer->after_key = true;
 }
 
@@ -308,7 +244,7 @@ void
 fsdp_json_string_n(fsdp_json_writer_t *writer, const char *text, size_t length)
 {
     begin_value(writer);
-    append_string(writer, text, length);
+    fsdp_json_append_string(writer, text, length);
 }
 
 void
@@ -318,34 +254,4 @@ fsdp_json_string(fsdp_json_writer_t *writer, const char *text)
         fsdp_json_null(writer);
     else
         fsdp_json_string_n(writer, text, strlen(text));
-}
-
-void
-fsdp_json_put_string(fsdp_json_writer_t *writer, const char *key,
-                     const char *text)
-{
-    fsdp_json_key(writer, key);
-    fsdp_json_string(writer, text);
-}
-
-void
-fsdp_json_put_integer(fsdp_json_writer_t *writer, const char *key,
-                      int64_t value)
-{
-    fsdp_json_key(writer, key);
-    fsdp_json_integer(writer, value);
-}
-
-void
-fsdp_json_put_double(fsdp_json_writer_t *writer, const char *key, double value)
-{
-    fsdp_json_key(writer, key);
-    fsdp_json_double(writer, value);
-}
-
-void
-fsdp_json_put_bool(fsdp_json_writer_t *writer, const char *key, bool value)
-{
-    fsdp_json_key(writer, key);
-    fsdp_json_bool(writer, value);
 }

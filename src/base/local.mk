@@ -9,7 +9,9 @@ libfsdp_la_SOURCES += \
     %D%/half.h \
     %D%/json.c \
     %D%/json.h \
-    %D%/json_writer.c \
+    %D%/json_put.c \
+    %D%/json_string.c \
+    %D%/json_writer.c %D%/json_writer.h \
     %D%/memory.c %D%/memory_count.h \
     %D%/offload.c \
     %D%/offload_file.c %D%/offload_file.h \

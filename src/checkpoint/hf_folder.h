@@ -15,6 +15,8 @@
 #include "checkpoint/weights.h"
 #include "fsdp/comm.h"
 
+#define FSDP_HF_CONFIG_FILE "config.json"
+
 /** What to write, and how. */
 typedef struct fsdp_hf_saving {
     const fsdp_hf_config_t *config;

@@ -7,7 +7,9 @@ libfsdp_la_SOURCES += \
     %D%/checkpoint_whole.c \
     %D%/folder.c %D%/folder.h \
     %D%/hf_config.c %D%/hf_config.h \
+    %D%/hf_config_write.c \
     %D%/hf_folder.c %D%/hf_folder.h \
+    %D%/hf_folder_save.c \
     %D%/index.c %D%/index.h \
     %D%/index_read.c \
     %D%/model_file.h \

@@ -9,7 +9,10 @@ libfsdp_la_SOURCES += \
     %D%/tokenizer_bpe.c \
     %D%/tokenizer_encode.c \
     %D%/tokenizer_pattern.c \
-    %D%/tokenizer_read.c \
+    %D%/tokenizer_read.c %D%/tokenizer_read.h \
+    %D%/tokenizer_read_member.c \
+    %D%/tokenizer_read_model.c \
+    %D%/tokenizer_read_pieces.c \
     %D%/tokenizer_vocab.c \
     %D%/tokens.c \
     %D%/utf8.c %D%/utf8.h

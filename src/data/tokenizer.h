@@ -1,6 +1,6 @@
 /** \file tokenizer.h  Floor 4, data: what a tokenizer is made of.
  *
- *  tokenizer_read.c     tokenizer.json, believed in nothing
+ *  tokenizer_read*.c    tokenizer.json, believed in nothing
  *  tokenizer_vocab.c    tokens and their bytes, the table of merges
  *  tokenizer_pattern.c  cutting by regular expressions
  *  tokenizer_bpe.c      merging the bytes of a piece

@@ -48,6 +48,12 @@ rank_of_chunk(int i, int ranks, int parts)
     return i % of_part * parts + i / of_part;
 }
 
+static int64_t
+whole_numel(const plan_param_t *param)
+{
+    return param->numel * param->parts;
+}
+
 static void
 print_shape(const plan_param_t *param, fsdp_dtype_t dtype)
 {
@@ -114,7 +120,7 @@ static void
 draw_rows(const plan_sim_t *sim, const plan_param_t *param, int64_t *rows)
 {
     int ranks = sim->config.shard, of_part = ranks / param->parts;
-    int64_t row = param->numel / (int64_t)param->shape[param->dim];
+    int64_t row = whole_numel(param) / (int64_t)param->shape[param->dim];
     if (param->dim > 0)
         row /= param->parts;
     for (int r = 0; r < ranks; r++) {
@@ -123,7 +129,7 @@ draw_rows(const plan_sim_t *sim, const plan_param_t *param, int64_t *rows)
     }
     fsdp_layout_t l = layout_of(param, of_part, 0);
     int64_t chunk = (int64_t)fsdp_layout_max_numel(&l);
-    int64_t padding = chunk * ranks - param->numel;
+    int64_t padding = chunk * ranks - whole_numel(param);
     printf("        ");
     if (param->parts > 1)
         printf("dim 0 in %d parts, ", param->parts);

@@ -57,23 +57,33 @@ one_evaluation(plan_sim_t *sim, plan_rank_t *rank)
     return difference(&sim->calls, &before);
 }
 
-/* When all messages come at once. */
+/* The peaks of a short run, and its calls times `steps`. */
 static void
-walk_early(const plan_config_t *config, int64_t least[PLAN_SUMS])
+walk_once(const plan_config_t *config, bool early, int load,
+          int64_t peak[PLAN_SUMS], long steps, plan_calls_t *calls)
 {
-    plan_sim_t *sim = plan_sim_open(config);
-    sim->scratch_goes_early = true;
+    plan_config_t c = *config;
+    c.expert_load = load;
+    plan_sim_t *sim = plan_sim_open(&c);
+    sim->scratch_goes_early = early;
     plan_step(sim);
+    plan_calls_t before = sim->calls;
     plan_step(sim);
+    plan_calls_t step = difference(&sim->calls, &before);
     plan_evaluate(sim);
-    for (int c = 0; c < PLAN_SUMS; c++)
-        least[c] = sim->memory.peak[c];
+    for (int i = 0; i < PLAN_SUMS; i++)
+        peak[i] = sim->memory.peak[i];
+    if (calls != NULL) {
+        *calls = sim->calls;
+        add_times(calls, &step, steps - 2);
+    }
     plan_sim_close(&sim);
 }
 
 static void
 walk_rank(plan_result_t *result, int r)
 {
+    const plan_config_t *config = &result->config;
     plan_rank_t *rank = &result->rank[r];
     *rank = (plan_rank_t){.rank = r};
     result->config.rank = r;
@@ -92,7 +102,10 @@ walk_rank(plan_result_t *result, int r)
         result->num_units = sim->num_units;
     }
     plan_sim_close(&sim);
-    walk_early(&result->config, rank->least);
+    /* All messages come at once and its experts get no rows; or they get all. */
+    walk_once(config, true, -1, rank->least, result->steps, NULL);
+    walk_once(config, false, 1, rank->most, result->steps,
+              r == 0 ? &result->most_run : NULL);
 }
 
 /* ---- all of them --------------------------------------------------------- */

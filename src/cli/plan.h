@@ -13,8 +13,9 @@ typedef struct plan_rank {
     int64_t step[PLAN_SUMS], evaluation[PLAN_SUMS]; /**< peaks               */
     int64_t files[PLAN_SUMS];                       /**< with --offload      */
     int64_t
-        least[PLAN_SUMS]; /**< peaks, if the room of reductions goes as early
-                                   as it can                                 */
+        least[PLAN_SUMS];    /**< peaks, if the room of reductions goes as early
+                                   as it can, and its experts get no rows    */
+    int64_t most[PLAN_SUMS]; /**< if its experts get most                    */
 } plan_rank_t;
 
 typedef struct plan_result {
@@ -25,6 +26,7 @@ typedef struct plan_result {
     plan_rank_t *rank; /**< the first of them all; owned                      */
     int num_ranks;     /**< how many of these were walked through             */
     plan_calls_t begin, first_step, step, evaluation, run; /**< of rank 0     */
+    plan_calls_t most_run; /**< if its experts get most                      */
     long steps;
     int64_t memory; /**< bytes allowed; 0: not said                           */
 } plan_result_t;

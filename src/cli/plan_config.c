@@ -110,12 +110,13 @@ take_work(const cli_options_t *o, const cli_task_t *task, plan_config_t *c)
 {
     int ranks = c->shard * c->replicas;
     fsdp_status_t status = cli_run_check(o, ranks);
-    if (status == FSDP_OK && o->expert_parallel > 1)
+    if (status == FSDP_OK && o->expert_parallel > 1 &&
+        o->activation_checkpointing)
         status = fsdp_error(FSDP_ERR_USAGE,
-                            "--expert-parallel %ld: how many rows a rank's "
-                            "experts get, and from where, depends on the "
-                            "tokens, so there is no plan; plan without it, "
-                            "fsdp inspect draws the shards, fsdp train counts",
+                            "--expert-parallel %ld within "
+                            "--activation-checkpointing: the experts are "
+                            "gathered and sent rows once more, which is not "
+                            "planned; leave one out, fsdp train counts",
                             o->expert_parallel);
     if (status != FSDP_OK)
         return status;

@@ -29,6 +29,13 @@ own_size(const plan_sim_t *sim)
 
 /* ---- the shards ---------------------------------------------------------- */
 
+/* Of the experts P ranks have each a part. */
+static int
+ranks_of(const plan_sim_t *sim, const plan_unit_t *unit)
+{
+    return sim->config.shard / unit->parts;
+}
+
 static int
 groups_of(const plan_sim_t *sim)
 {
@@ -48,11 +55,11 @@ reshards(const plan_sim_t *sim, const plan_unit_t *unit)
 /* With --offload each unit's ranks first tell each other whether they could make
  * their files: a status, the length of a message, its hash. */
 static void
-agree_on_files(plan_sim_t *sim)
+agree_on_files(plan_sim_t *sim, const plan_unit_t *unit)
 {
     int64_t verdict = 3 * sizeof(int64_t);
     if (sim->config.offload)
-        plan_call(sim, FSDP_ALL_GATHER, verdict * (sim->config.shard - 1));
+        plan_call(sim, FSDP_ALL_GATHER, verdict * (ranks_of(sim, unit) - 1));
 }
 
 static void
@@ -60,7 +67,7 @@ open_units(plan_sim_t *sim)
 {
     for (int i = 0; i < sim->num_units; i++) {
         plan_unit_t *unit = &sim->unit[i];
-        agree_on_files(sim);
+        agree_on_files(sim, unit);
         unit->groups = groups_of(sim);
         unit->reshard_after_forward = reshards(sim, unit);
         for (int p = 0; p < unit->num_params; p++) {
@@ -80,8 +87,8 @@ unshard(plan_sim_t *sim, plan_unit_t *unit)
     if (unit->pending || unit->state == PLAN_UNSHARDED || unit->num_params == 0)
         return;
     int ranks = unit->state == PLAN_SHARDED_POST_FORWARD ? unit->groups
-                                                         : sim->config.shard;
-    int64_t whole = sim->config.shard * unit->chunk * data_size(sim);
+                                                         : ranks_of(sim, unit);
+    int64_t whole = ranks_of(sim, unit) * unit->chunk * data_size(sim);
     unit->pending = true;
     unit->pending_bytes = ranks > 1 ? whole : 0;
     if (ranks == 1)
@@ -93,7 +100,7 @@ unshard(plan_sim_t *sim, plan_unit_t *unit)
 static int64_t
 kept_bytes(const plan_sim_t *sim, const plan_unit_t *unit)
 {
-    return sim->config.shard * unit->chunk / unit->groups * data_size(sim);
+    return ranks_of(sim, unit) * unit->chunk / unit->groups * data_size(sim);
 }
 
 static void
@@ -102,7 +109,7 @@ wait_for_unshard(plan_sim_t *sim, plan_unit_t *unit)
     if (!unit->pending)
         return;
     plan_add(sim, FSDP_MEM_UNSHARDED_PARAM,
-             sim->config.shard * unit->chunk * data_size(sim));
+             ranks_of(sim, unit) * unit->chunk * data_size(sim));
     plan_drop(sim, FSDP_MEM_COMM, unit->pending_bytes);
     if (unit->state == PLAN_SHARDED_POST_FORWARD)
         plan_drop(sim, FSDP_MEM_UNSHARDED_PARAM, kept_bytes(sim, unit));
@@ -115,7 +122,7 @@ to_sharded(plan_sim_t *sim, plan_unit_t *unit)
 {
     if (unit->state == PLAN_UNSHARDED)
         plan_drop(sim, FSDP_MEM_UNSHARDED_PARAM,
-                  sim->config.shard * unit->chunk * data_size(sim));
+                  ranks_of(sim, unit) * unit->chunk * data_size(sim));
     else if (unit->state == PLAN_SHARDED_POST_FORWARD)
         plan_drop(sim, FSDP_MEM_UNSHARDED_PARAM, kept_bytes(sim, unit));
     unit->state = PLAN_SHARDED;
@@ -127,7 +134,7 @@ to_sharded_post_forward(plan_sim_t *sim, plan_unit_t *unit)
 {
     int64_t size = data_size(sim);
     for (int p = 0; p < unit->num_params; p++) {
-        int64_t whole = sim->config.shard * unit->param[p].chunk * size;
+        int64_t whole = ranks_of(sim, unit) * unit->param[p].chunk * size;
         plan_add(sim, FSDP_MEM_UNSHARDED_PARAM, whole / unit->groups);
         plan_drop(sim, FSDP_MEM_UNSHARDED_PARAM, whole);
     }
@@ -152,9 +159,9 @@ reshard(plan_sim_t *sim, plan_unit_t *unit)
 static void
 prefetch_list(plan_sim_t *sim, const plan_unit_t *unit, long n, int step)
 {
-    long i = unit->is_root && step < 0 ? sim->num_units : unit - sim->unit;
-    for (long k = 1; k <= n; k++)
-        if (i + k * step >= 1 && i + k * step < sim->num_units)
+    long i = unit->is_root && step < 0 ? sim->num_blocks + 1 : unit - sim->unit;
+    for (long k = 1; k <= n && i <= sim->num_blocks + 1; k++)
+        if (i + k * step >= 1 && i + k * step <= sim->num_blocks)
             unshard(sim, &sim->unit[i + k * step]);
 }
 
@@ -275,18 +282,18 @@ free_whole_grads(plan_sim_t *sim, plan_unit_t *unit)
 static void
 start_reduce(plan_sim_t *sim, plan_unit_t *unit)
 {
-    const plan_config_t *c = &sim->config;
+    int ranks = ranks_of(sim, unit);
     int64_t row = unit->chunk * sum_size(sim);
     finish_reduce(sim);
     sim->reducing = unit;
-    sim->reduce_input = c->shard * row;
-    sim->reduce_output = c->shard > 1 ? row : 0;
+    sim->reduce_input = ranks * row;
+    sim->reduce_output = ranks > 1 ? row : 0;
     plan_add(sim, FSDP_MEM_COMM, sim->reduce_input + sim->reduce_output);
-    if (c->shard > 1) {
+    if (ranks > 1) {
         sim->reduce_scratch =
-            c->order == FSDP_ORDER_MPI ? 0 : (c->shard - 1) * row;
+            sim->config.order == FSDP_ORDER_MPI ? 0 : (ranks - 1) * row;
         plan_add(sim, FSDP_MEM_COMM, sim->reduce_scratch);
-        plan_call(sim, FSDP_REDUCE_SCATTER, (c->shard - 1) * row);
+        plan_call(sim, FSDP_REDUCE_SCATTER, (ranks - 1) * row);
         if (sim->scratch_goes_early)
             drop_scratch(sim);
     }
@@ -309,7 +316,8 @@ static void
 pre_backward(plan_sim_t *sim, plan_unit_t *unit)
 {
     bool last = unit == &sim->unit[1]; /* nothing before it: no list */
-    long n = last ? 0 : sim->config.backward_prefetch;
+    bool block = unit - sim->unit <= sim->num_blocks;
+    long n = last || !block ? 0 : sim->config.backward_prefetch;
     if (unit->num_params > 0 && unit->training != FSDP_STATE_PRE_BACKWARD) {
         unit->training = FSDP_STATE_PRE_BACKWARD;
         unshard(sim, unit);

@@ -46,6 +46,16 @@ put_calls(fsdp_json_writer_t *json, const char *key, const plan_calls_t *calls)
     fsdp_json_close_object(json);
 }
 
+/* How many rows a rank's experts get is up to the tokens. */
+static void
+put_loads(fsdp_json_writer_t *json, const plan_rank_t *rank)
+{
+    put(json, "activations_at_least", rank->least[FSDP_MEM_ACTIVATION]);
+    put(json, "activations_at_most", rank->most[FSDP_MEM_ACTIVATION]);
+    put(json, "communication_at_most", rank->most[FSDP_MEM_COMM]);
+    put(json, "sum_at_most", rank->most[PLAN_ALL]);
+}
+
 /* As the run's summary has it: the peaks of steps and evaluation together. */
 static void
 put_peaks(fsdp_json_writer_t *json, const plan_result_t *r)
@@ -63,6 +73,8 @@ put_peaks(fsdp_json_writer_t *json, const plan_result_t *r)
             larger(rank->step[PLAN_ALL], rank->evaluation[PLAN_ALL]));
         put(json, "communication_at_least", rank->least[FSDP_MEM_COMM]);
         put(json, "sum_at_least", rank->least[PLAN_ALL]);
+        if (r->config.expert_parts > 1)
+            put_loads(json, rank);
         fsdp_json_close_object(json);
     }
     fsdp_json_close_array(json);
@@ -123,6 +135,8 @@ put_plan(fsdp_json_writer_t *json, const plan_result_t *r)
     put_calls(json, "evaluation", &r->evaluation);
     put_zero(json, r);
     put_peaks(json, r);
+    if (r->config.expert_parts > 1)
+        put_calls(json, "collectives_at_most", &r->most_run);
     put_calls(json, "collectives", &r->run);
     if (r->memory > 0) {
         const plan_rank_t *rank = &r->rank[0];

@@ -45,6 +45,7 @@ describe(const fsdp_parameter_t *p, int shard, int parts, bool largest)
     memcpy(param.shape, p->shape, sizeof param.shape);
     for (int d = 0; d < p->ndim; d++)
         param.numel *= (int64_t)p->shape[d];
+    param.numel /= parts;
     for (int d = 1; d < p->ndim && largest; d++)
         if (p->shape[d] > p->shape[param.dim] &&
             p->shape[d] % (size_t)shard == 0)
@@ -52,7 +53,7 @@ describe(const fsdp_parameter_t *p, int shard, int parts, bool largest)
     int64_t rows = (int64_t)p->shape[param.dim];
     if (param.dim == 0)
         rows /= parts;
-    int64_t row = rows > 0 ? param.numel / parts / rows : 0;
+    int64_t row = rows > 0 ? param.numel / rows : 0;
     param.chunk = (rows + shard - 1) / shard * row;
     return param;
 }
@@ -81,7 +82,7 @@ fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
         plan_param_t *param = &unit->param[unit->num_params++];
         *param = describe(list[i], sim->config.shard / unit->parts, unit->parts,
                           sim->config.largest);
-        unit->numel += param->numel;
+        unit->numel += param->numel * param->parts;
         unit->chunk += param->chunk;
     }
     fsdp_free(list);
@@ -112,6 +113,7 @@ plan_model_open(plan_sim_t *sim)
     const plan_config_t *c = &sim->config;
     int blocks = count_blocks(c);
     sim->module = create(c);
+    sim->num_blocks = blocks;
     sim->num_units = 1 + blocks + (c->expert_parts > 1 ? blocks : 0);
     sim->unit =
         fsdp_calloc(FSDP_MEM_OTHER, (size_t)sim->num_units * sizeof *sim->unit);

@@ -98,7 +98,8 @@ gpt2_block(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *x, int64_t rows)
     x = both(sim, PLAN_ADD, x, dropout(sim, y));
     y = map(sim, PLAN_LAYER_NORM, x, &p[LN_2], &p[LN_2_BIAS], rows);
     if (sim->config.gpt2.n_experts > 0) {
-        y = plan_experts(sim, y, &p[GATE_OF_EXPERTS], &p[EXPERTS], rows);
+        y = plan_experts(sim, y, &p[GATE_OF_EXPERTS], &p[EXPERTS],
+                         plan_experts_unit(sim, unit), rows);
     } else {
         y = linear(sim, y, &p[C_FC], &p[C_FC_BIAS], rows);
         y = map(sim, PLAN_ACTIVATION, y, NULL, NULL, rows);
@@ -135,7 +136,7 @@ gpt2_body(plan_sim_t *sim, plan_tensor_t *tokens, plan_tensor_t *targets)
     plan_tensor_t *x = table(sim, PLAN_EMBEDDING, tokens, &p[0]);
     x = both(sim, PLAN_ADD, x, table(sim, PLAN_POSITION, tokens, &p[1]));
     x = dropout(sim, x);
-    for (int i = 1; i < sim->num_units; i++)
+    for (int i = 1; i <= sim->num_blocks; i++)
         x = run_unit(sim, &sim->unit[i], gpt2_block, x, rows);
     x = map(sim, PLAN_LAYER_NORM, x, &p[2], &p[3], rows);
     return head(sim, x, targets, &p[root->num_params > 4 ? 4 : 0]);

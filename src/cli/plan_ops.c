@@ -156,6 +156,7 @@ forward_room(const plan_sim_t *sim, const plan_node_t *node)
     case PLAN_ROUTE:
     case PLAN_DISPATCH:
     case PLAN_COMBINE:
+    case PLAN_EXCHANGE:
         return plan_expert_room(sim, node);
     case PLAN_CROSS_ENTROPY: /* a loss for each row */
         return node->rows * plan_size(node->input[0]->dtype);
@@ -380,6 +381,7 @@ plan_op_backward(plan_sim_t *sim, plan_node_t *node)
     case PLAN_DISPATCH:
     case PLAN_GROUPED_LINEAR:
     case PLAN_COMBINE:
+    case PLAN_EXCHANGE:
         plan_expert_backward(sim, node);
         break;
     case PLAN_ADD:

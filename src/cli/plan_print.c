@@ -158,6 +158,19 @@ print_collectives(const plan_result_t *r)
                    r->evaluation.bytes[k]);
 }
 
+/* The table has a router that deals evenly. */
+static void
+print_loads(const plan_result_t *r)
+{
+    if (r->config.expert_parts > 1)
+        printf("\nThe experts of each rank get as many rows as it sends here.  "
+               "Wherever the tokens go,\na rank needs at most %" PRId64
+               " bytes and sends %" PRId64 " by all_to_all in %ld steps\n"
+               "(here %" PRId64 " and %" PRId64 ").\n",
+               r->rank[0].most[PLAN_ALL], r->most_run.bytes[FSDP_ALL_TO_ALL],
+               r->steps, most(&r->rank[0]), r->run.bytes[FSDP_ALL_TO_ALL]);
+}
+
 void
 plan_print(const plan_result_t *r, bool verbose)
 {
@@ -168,6 +181,7 @@ plan_print(const plan_result_t *r, bool verbose)
         printf("    (the other %d ranks are like the last of these)\n",
                r->ranks - r->num_ranks);
     print_collectives(r);
+    print_loads(r);
     print_zero(r);
     print_fit(r);
     fflush(stdout);

@@ -71,7 +71,10 @@ typedef struct plan_config {
     plan_accumulation_t accumulation;
     fsdp_reduce_order_t order;
     bool checkpoint, offload;
-    int expert_parts; /**< P ranks share out the experts; inspect only */
+    int expert_parts; /**< P ranks share out the experts */
+    int expert_load;  /**< rows that this rank's get: 0 as many as it sends, -1
+                          none, 1 those of all P ranks (and its own are sent
+                          away: nothing is more) */
     bool largest; /**< cut along the largest dim that can be, not the first */
     long forward_prefetch, backward_prefetch; /**< units; -1: the default   */
     fsdp_backward_prefetch_t backward_policy; /**< FSDP1 */
@@ -112,7 +115,7 @@ typedef struct plan_param {
     size_t shape[FSDP_MAX_DIMS];
     int dim;   /**< that is cut */
     int parts; /**< 1, or P: dim 0 is in so many, each over S / P ranks */
-    int64_t numel, chunk; /**< chunk: c, padded */
+    int64_t numel, chunk; /**< of one part; chunk: c, padded */
     /* the whole gradient: of this backward's uses, and complete */
     int awaited;
     bool incoming, grad;
@@ -134,7 +137,8 @@ typedef struct plan_unit {
     int num_params;
     bool is_root;
     int parts;            /**< as its parameters' */
-    int64_t numel, chunk; /**< padded: S chunk = what a gather gives */
+    int64_t numel, chunk; /**< numel: all parts; chunk, padded: times its ranks
+                               what a gather gives */
     /* as it runs */
     plan_sharded_t state;
     fsdp_training_state_t training;
@@ -173,6 +177,7 @@ typedef enum plan_op {
     PLAN_DISPATCH,
     PLAN_GROUPED_LINEAR,
     PLAN_COMBINE,
+    PLAN_EXCHANGE,   /**< all-to-all */
     PLAN_AFTER_GRADS /**< the place of a hook */
 } plan_op_t;
 
@@ -191,8 +196,9 @@ typedef struct plan_node {
     plan_tensor_t *input[PLAN_MAX_INPUTS], *output;
     int num_inputs;
     plan_param_t *param[2];
-    int64_t rows;  /**< of the input: what is not its last dimension */
-    int64_t saved; /**< bytes of activations beside inputs and outputs */
+    int64_t rows;     /**< of the input: what is not its last dimension */
+    int64_t saved;    /**< bytes of activations beside inputs and outputs */
+    int64_t returned; /**< PLAN_EXCHANGE: elements to others, in the backward */
     plan_block_t *grad, *head_grad;
     bool used, emptied;
     plan_unit_t *hook[PLAN_MAX_HOOKS]; /**< whose pre-backward hangs here */
@@ -247,9 +253,9 @@ typedef struct plan_sim {
     const plan_engine_t *engine;
     plan_memory_t memory, files;
     plan_calls_t calls;
-    fsdp_module_t *module; /**< without values; owned */
-    plan_unit_t *unit;     /**< root first */
-    int num_units;
+    fsdp_module_t *module;     /**< without values; owned */
+    plan_unit_t *unit;         /**< root first */
+    int num_units, num_blocks; /**< blocks follow the root, then experts */
     fsdp_dtype_t data_dtype, sum_dtype; /**< gathered; of the reduction */
     plan_tape_t *tape;                  /**< that runs now */
     plan_unit_t **order;                /**< of this forward */
@@ -324,10 +330,12 @@ void plan_add_param_grad(plan_sim_t *sim, plan_param_t *param);
 int64_t plan_expert_saved(const plan_sim_t *sim, const plan_node_t *node);
 int64_t plan_expert_room(const plan_sim_t *sim, const plan_node_t *node);
 void plan_expert_backward(plan_sim_t *sim, plan_node_t *node);
-/** y[N,C] of x[N,C]: the gate's, the experts' two weights. */
+/** y[N,C] of x[N,C]; two weights of the experts, if they have no unit. */
 plan_tensor_t *plan_experts(plan_sim_t *sim, plan_tensor_t *x,
                             plan_param_t *gate, plan_param_t *expert,
-                            int64_t rows);
+                            plan_unit_t *unit, int64_t rows);
+/** The unit of a block's experts, if they are on several ranks. */
+plan_unit_t *plan_experts_unit(plan_sim_t *sim, const plan_unit_t *block);
 
 /* ---- plan_tape.c --------------------------------------------------------- */
 

@@ -15,9 +15,9 @@ choose_dtypes(plan_sim_t *sim)
 }
 
 /* Beside tensors: the data, the ledgers of the communicators (the mesh's, one
- * for reports, one for groups of K), the rotary table, and what is written down
- * of each parameter.  What a tape writes down of each operator comes in
- * micro_batch().  The sizes of records are rough. */
+ * for reports, one for groups of K, those of the experts' mesh), the rotary
+ * table, and what is written down of each parameter.  What a tape writes down of
+ * each operator comes in micro_batch().  The sizes of records are rough. */
 static void
 add_bookkeeping(plan_sim_t *sim)
 {
@@ -25,7 +25,8 @@ add_bookkeeping(plan_sim_t *sim)
     enum { PARAMETER_BYTES = 1300 };
     const plan_config_t *c = &sim->config;
     int comms =
-        2 + (c->replicas > 1) + (c->reshard > 1 && c->reshard < c->shard);
+        2 + (c->replicas > 1) + (c->reshard > 1 && c->reshard < c->shard) +
+        (c->expert_parts > 1 ? 2 + (c->replicas > 1) : 0);
     int64_t bytes = c->data_bytes + comms * (int64_t)LEDGER_BYTES;
     for (int i = 0; i < sim->num_units; i++)
         bytes += sim->unit[i].num_params * PARAMETER_BYTES;

@@ -49,6 +49,10 @@ libfsdp_la_SOURCES += \
     %D%/trace/names.c \
     %D%/trace/open.c \
     %D%/trace/order.c \
+    %D%/trace/other_attention.c \
+    %D%/trace/other_attention.h \
+    %D%/trace/other_model.c \
+    %D%/trace/other_model.h \
     %D%/trace/rank.c \
     %D%/trace/read.c \
     %D%/trace/recorder.c \

@@ -4,6 +4,7 @@ suites += \
     %D%/test_diagnosis \
     %D%/test_diagnosis_update \
     %D%/test_faults \
+    %D%/test_other_attention \
     %D%/test_parts \
     %D%/test_record \
     %D%/test_replicas \

@@ -306,35 +306,83 @@ START_TEST(units_that_compute_in_a_coarser_type)
 }
 END_TEST
 
-/** A step that gives what `right` says for a rope_theta of 500000. */
+/** Is it the change that was made?  NULL: none was. */
+static bool (*is_made)(const fsdp_replay_change_t *change);
+
+/** A step that gives theirs with the change that was made. */
 static const double *
 again(void *context, const fsdp_replay_change_t *change)
 {
     static double out[NUMEL];
     const world_t *w = context;
+    bool right = is_made != NULL && is_made(change);
     for (int i = 0; i < NUMEL; i++)
-        out[i] = w->expected[i] + (change->rope_theta == 5e5 ? 1 + i : 0.5);
+        out[i] = w->expected[i] + (right ? 1 + i : 0.5);
     return out;
 }
 
-START_TEST(another_number_of_the_configuration)
+static bool
+other_base(const fsdp_replay_change_t *change)
 {
-    world_t *w = world_create(FSDP_SYNC_EACH);
-    fsdp_symptom_t s = w->symptom;
-    fsdp_cause_t cause[FSDP_MAX_CAUSES];
-    s.phase = FSDP_TRACE_UNIT_OUTPUT;
-    s.micro = 0;
-    s.name = "layers.0";
-    s.again = again;
-    for (int i = 0; i < NUMEL; i++)
-        w->is[i] = w->expected[i] + 1 + i;
-    w->about.model_type = "llama";
-    ck_assert_int_eq(fsdp_diagnose(&s, cause), 1);
-    ck_assert_str_eq(cause[0].id, "model-configuration");
-    ck_assert_ptr_nonnull(strstr(cause[0].text, "rope_theta is 500000"));
-    w->about.model_type = "gpt2"; /* has none */
-    ck_assert_int_eq(fsdp_diagnose(&s, cause), 0);
-    fsdp_free(w);
+    return change->rope_theta == 5e5;
+}
+
+static bool
+no_mask(const fsdp_replay_change_t *change)
+{
+    return change->attention.everywhere;
+}
+
+static bool
+unscaled(const fsdp_replay_change_t *change)
+{
+    return change->attention.scale == ATTENTION_UNSCALED;
+}
+
+static bool
+of_erf(const fsdp_replay_change_t *change)
+{
+    return change->activation != NULL && *change->activation == FSDP_MLP_GELU;
+}
+
+static const struct {
+    const char *model;
+    bool (*made)(const fsdp_replay_change_t *change);
+    const char *id, *text; /* NULL: it has no such thing */
+} model_faults[] = {
+    {"llama", other_base, "model-configuration", "rope_theta is 500000"},
+    {"gpt2", other_base, NULL, NULL},
+    {"gpt2", no_mask, "attention-mask", "no causal mask"},
+    {"llama", no_mask, "attention-mask", "no causal mask"},
+    {"mlp", no_mask, NULL, NULL},
+    {"gpt2", unscaled, "attention-scale", "does not divide its scores"},
+    {"gpt2", of_erf, "model-configuration", "gelu, of erf"},
+    {"gpt2", NULL, NULL, NULL},
+    {"llama", NULL, NULL, NULL},
+};
+
+START_TEST(another_model)
+{
+    for (size_t k = 0; k < sizeof model_faults / sizeof *model_faults; k++) {
+        world_t *w = world_create(FSDP_SYNC_EACH);
+        fsdp_symptom_t s = w->symptom;
+        fsdp_cause_t cause[FSDP_MAX_CAUSES];
+        s.phase = FSDP_TRACE_UNIT_OUTPUT;
+        s.micro = 0;
+        s.name = "layers.0";
+        s.again = again;
+        is_made = model_faults[k].made;
+        for (int i = 0; i < NUMEL; i++)
+            w->is[i] = w->expected[i] + 1 + i;
+        w->about.model_type = model_faults[k].model;
+        int count = fsdp_diagnose(&s, cause);
+        ck_assert_int_eq(count, model_faults[k].id != NULL);
+        if (count > 0) {
+            ck_assert_str_eq(cause[0].id, model_faults[k].id);
+            ck_assert_ptr_nonnull(strstr(cause[0].text, model_faults[k].text));
+        }
+        fsdp_free(w);
+    }
 }
 END_TEST
 
@@ -347,7 +395,7 @@ main(int argc, char **argv)
     tcase_add_test(tcase, sums_between_micro_batches_in_bfloat16);
     tcase_add_test(tcase, padding_that_is_learnt);
     tcase_add_test(tcase, units_that_compute_in_a_coarser_type);
-    tcase_add_test(tcase, another_number_of_the_configuration);
+    tcase_add_test(tcase, another_model);
     suite_add_tcase(suite, tcase);
     return mck_run(argc, argv, suite);
 }

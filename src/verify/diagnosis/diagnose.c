@@ -72,6 +72,8 @@ static const struct {
     {"dropout", hypothesis_dropout},
     {"lower-precision", hypothesis_lower_precision},
     {"lower-precision", hypothesis_other_policy},
+    {"attention-mask", hypothesis_attention_mask},
+    {"attention-scale", hypothesis_attention_scale},
     {"model-configuration", hypothesis_other_model},
     /* what says least */
     {"initial-values", hypothesis_initial_values},

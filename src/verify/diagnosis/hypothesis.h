@@ -103,6 +103,8 @@ bool hypothesis_pieces_moved(const symptom_t *s, cause_t *c);
 bool hypothesis_of_other_tensor(const symptom_t *s, cause_t *c);
 /* models.c */
 bool hypothesis_other_model(const symptom_t *s, cause_t *c);
+bool hypothesis_attention_mask(const symptom_t *s, cause_t *c);
+bool hypothesis_attention_scale(const symptom_t *s, cause_t *c);
 bool hypothesis_other_policy(const symptom_t *s, cause_t *c);
 /* norm.c */
 bool hypothesis_local_norm(const symptom_t *s, cause_t *c);

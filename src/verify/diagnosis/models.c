@@ -1,7 +1,7 @@
-/* Numbers of a model's configuration that are often another, and show in no
- * shape: their step is run again with each of them.  How far rounding spreads in
- * those runs is not measured; it is taken to be as far as in the one that was
- * meant. */
+/* What is often another in a model, and shows in no shape: numbers of its
+ * configuration, activations, positions, masks.  Their step is run again with
+ * each of them.  How far rounding spreads in those runs is not measured; it is
+ * taken to be as far as in the one that was meant. */
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /** Another model, and what to say if theirs is that. */
 typedef struct other_model {
-    const char *type; /**< of the models that have it */
+    const char *type; /**< of the models that have it; NULL: with attention */
     fsdp_replay_change_t change;
     const char *text;
 } other_model_t;
@@ -36,6 +36,41 @@ static const other_model_t others[] = {
     {"llama", {.rope_theta = 1e4}, "its rope_theta is 10000"},
     {"llama", {.rope_theta = 5e5}, "its rope_theta is 500000"},
     {"llama", {.rope_theta = 1e6}, "its rope_theta is 1000000"},
+    {"gpt2", {.activation = &gelu}, "its activation is gelu, of erf"},
+    {"gpt2", {.activation = &relu}, "its activation is relu"},
+    {"llama", {.activation = &gelu}, "its activation is gelu, of erf"},
+    {"llama", {.activation = &gelu_tanh}, "its activation is gelu_tanh"},
+    {"llama", {.activation = &relu}, "its activation is relu"},
+    {"gpt2", {.no_positions = true}, "it has no embeddings of positions"},
+    {"llama", {.no_positions = true}, "queries and keys are not rotated"},
+    {"llama",
+     {.neighbour_pairs = true},
+     "neighbours in a head are rotated as pairs, not its halves"},
+    {"llama",
+     {.attention = {.dealt_keys = true}},
+     "query heads take key heads in turn, not as many one after another"},
+};
+
+static const other_model_t masks[] = {
+    {NULL,
+     {.attention = {.everywhere = true}},
+     "attention has no causal mask: each position sees all others"},
+    {NULL,
+     {.attention = {.next = true}},
+     "the causal mask is off by one: each position sees the next"},
+};
+
+static const other_model_t scales[] = {
+    {NULL,
+     {.attention = {.scale = ATTENTION_UNSCALED}},
+     "attention does not divide its scores by the root of the head's depth"},
+    {NULL,
+     {.attention = {.scale = ATTENTION_BY_DEPTH}},
+     "attention divides its scores by the head's depth, not by its root"},
+    {NULL,
+     {.attention = {.scale = ATTENTION_BY_ROOT_OF_CHANNELS}},
+     "attention divides its scores by the root of all channels, not of the "
+     "head's depth"},
 };
 
 /* What units are to compute in. */
@@ -69,18 +104,26 @@ is_of_a_step(fsdp_trace_phase_t phase)
     return phase >= FSDP_TRACE_UNIT_INPUT && phase <= FSDP_TRACE_UNREDUCED_GRAD;
 }
 
-bool
-hypothesis_other_model(const symptom_t *s, cause_t *cause)
+static bool
+has(const char *type, const other_model_t *other)
+{
+    return other->type != NULL ? strcmp(type, other->type) == 0
+                               : strcmp(type, "mlp") != 0;
+}
+
+static bool
+one_explains(const symptom_t *s, cause_t *cause, const other_model_t *list,
+             size_t count)
 {
     const char *type = s->meant->model_type != NULL ? s->meant->model_type
                                                     : s->theirs->model_type;
     if (!is_of_a_step(s->phase) || s->again == NULL || type == NULL ||
         s->copy != NULL)
         return false;
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
-        if (strcmp(type, others[k].type) != 0)
+    for (size_t k = 0; k < count; k++) {
+        if (!has(type, &list[k]))
             continue;
-        const double *x = s->again(s->context, &others[k].change);
+        const double *x = s->again(s->context, &list[k].change);
         if (x == NULL)
             return false;
         candidate_t c = candidate_make(s);
@@ -88,8 +131,26 @@ hypothesis_other_model(const symptom_t *s, cause_t *cause)
         memcpy(c.bound, s->bound, s->numel * sizeof *x);
         if (candidate_explains(s, &c, cause,
                                "it is what their step makes if %s",
-                               others[k].text))
+                               list[k].text))
             return true;
     }
     return false;
+}
+
+bool
+hypothesis_other_model(const symptom_t *s, cause_t *cause)
+{
+    return one_explains(s, cause, others, sizeof others / sizeof *others);
+}
+
+bool
+hypothesis_attention_mask(const symptom_t *s, cause_t *cause)
+{
+    return one_explains(s, cause, masks, sizeof masks / sizeof *masks);
+}
+
+bool
+hypothesis_attention_scale(const symptom_t *s, cause_t *cause)
+{
+    return one_explains(s, cause, scales, sizeof scales / sizeof *scales);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "fsdp/memory.h"
+#include "verify/trace/other_model.h"
 #include "verify/trace/replayer.h"
 #include "verify/value.h"
 
@@ -156,18 +157,6 @@ end(replayer_t *r)
         fsdp_module_destroy(&r->shapes);
 }
 
-static void
-change_model(const fsdp_replay_change_t *change, trace_model_t *model)
-{
-    if (change->norm_eps > 0)
-        model->gpt2.layer_norm_epsilon = model->llama.rms_norm_eps =
-            change->norm_eps;
-    if (change->rope_theta > 0)
-        model->llama.rope_theta = change->rope_theta;
-    if (change->activation != NULL)
-        model->mlp.activation = *change->activation;
-}
-
 fsdp_status_t
 fsdp_trace_replay(fsdp_trace_t *trace, const fsdp_replay_options_t *options)
 {
@@ -177,7 +166,7 @@ fsdp_trace_replay(fsdp_trace_t *trace, const fsdp_replay_options_t *options)
         trace_source_open(trace, options->meant, options->dtype,
                           options->first_step, options->last_step, &r.source);
     if (status == FSDP_OK && options->change != NULL)
-        change_model(options->change, &r.source.model);
+        other_model_configure(options->change, &r.source.model);
     if (status == FSDP_OK)
         status = replay_choose_options(&r);
     if (status == FSDP_OK)

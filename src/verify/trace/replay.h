@@ -11,12 +11,16 @@
 
 #include "fsdp/mlp.h"
 #include "fsdp/trace.h"
+#include "verify/trace/other_attention.h"
 
-/** Another model than the trace's; 0 and NULL: as it is. */
+/** Another model than the trace's; 0 and NULL: as it is.  In float64 only. */
 typedef struct fsdp_replay_change {
     double norm_eps, rope_theta;
     size_t first_position; /**< of GPT-2's rows of position embeddings       */
-    const fsdp_mlp_activation_t *activation; /**< borrowed; of an mlp        */
+    bool no_positions;     /**< neither those nor rotations                  */
+    bool neighbour_pairs;  /**< rotated: elements 2 i and 2 i + 1 of a head  */
+    const fsdp_mlp_activation_t *activation; /**< borrowed                   */
+    attention_change_t attention;
 } fsdp_replay_change_t;
 
 /** Something that the replay met; valid during the call. */

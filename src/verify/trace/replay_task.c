@@ -5,6 +5,7 @@
 #include "fsdp/memory.h"
 #include "fsdp/ops.h"
 #include "fsdp/tensor_parallel.h"
+#include "verify/trace/other_model.h"
 #include "verify/trace/replayer.h"
 
 /* As the run of a trace with parallel layers computed, in one process. */
@@ -41,29 +42,6 @@ perturb_parameters(const replayer_t *r, fsdp_module_t *model)
     fsdp_free(list);
 }
 
-/* Position t takes the row of another one; the last rows have none. */
-static void
-shift_positions(const replayer_t *r, fsdp_module_t *model)
-{
-    const fsdp_replay_change_t *change = r->options->change;
-    size_t shift = change != NULL ? change->first_position : 0;
-    size_t count = fsdp_module_parameters(model, NULL, 0);
-    fsdp_parameter_t **list =
-        fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
-    fsdp_module_parameters(model, list, count);
-    for (size_t p = 0; p < count && shift > 0; p++) {
-        size_t rows = list[p]->shape[0];
-        if (strcmp(list[p]->name, "transformer.wpe.weight") != 0 ||
-            shift >= rows)
-            continue;
-        size_t row = fsdp_parameter_numel(list[p]) / rows *
-                     fsdp_dtype_size(list[p]->dtype);
-        char *data = list[p]->data;
-        memmove(data, data + shift * row, (rows - shift) * row);
-    }
-    fsdp_free(list);
-}
-
 static fsdp_module_t *
 build(void *context)
 {
@@ -72,8 +50,8 @@ build(void *context)
     r->status = parallelize(r, model);
     if (r->status == FSDP_OK)
         r->status = trace_source_load(&r->source, model, NULL);
-    if (r->status == FSDP_OK)
-        shift_positions(r, model);
+    if (r->status == FSDP_OK && r->options->change != NULL)
+        other_model_rebuild(r->options->change, &r->source.model, model);
     if (r->status == FSDP_OK)
         perturb_parameters(r, model);
     return model;

@@ -606,6 +606,70 @@ def causal_mask_off(script):
     nn.functional.scaled_dot_product_attention = attention
 
 
+def attention_of(script, change):
+    """Attention with what it is given changed: (queries, keys, values, other arguments)."""
+    real = nn.functional.scaled_dot_product_attention
+
+    def attention(q, k, v, **kwargs):
+        return real(*change(q, k, v, kwargs), **kwargs)
+    nn.functional.scaled_dot_product_attention = attention
+
+
+def causal_mask_late(script):
+    def change(q, k, v, kwargs):
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(1)
+        kwargs.update(attn_mask=seen, is_causal=False)
+        return q, k, v
+    attention_of(script, change)
+
+
+def attention_not_scaled(script):
+    def change(q, k, v, kwargs):
+        kwargs.update(scale=1.0)
+        return q, k, v
+    attention_of(script, change)
+
+
+def attention_scaled_by_channels(script):
+    def change(q, k, v, kwargs):
+        kwargs.update(scale=(q.shape[1] * q.shape[3]) ** -0.5)
+        return q, k, v
+    attention_of(script, change)
+
+
+def key_heads_dealt(script):
+    def change(q, k, v, kwargs):
+        if not kwargs.pop("enable_gqa", False):  # they are repeated by now
+            k, v = (t[:, ::2] for t in (k, v))
+        return q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+    attention_of(script, change)
+
+
+def rotated_as_neighbours(script):
+    from transformers.models.llama import modeling_llama
+
+    def rotate(x):
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+
+    def apply(q, k, cos, sin, *args, **kwargs):
+        cos, sin = (t[..., : t.shape[-1] // 2].repeat_interleave(2, -1).unsqueeze(1) for t in (cos, sin))
+        return q * cos + rotate(q) * sin, k * cos + rotate(k) * sin
+    modeling_llama.apply_rotary_pos_emb = apply
+
+
+def not_rotated(script):
+    from transformers.models.llama import modeling_llama
+    modeling_llama.apply_rotary_pos_emb = lambda q, k, *args, **kwargs: (q, k)
+
+
+def positions_left_out(script):
+    loaded(script, lambda model: model.transformer.wpe.register_forward_hook(lambda m, x, y: 0 * y))
+
+
+def gelu_of_llama(script):
+    loaded(script, lambda model: [setattr(b.mlp, "act_fn", nn.GELU()) for b in model.model.layers])
+
+
 def other_gelu(script):
     def then(model):
         model.activation.approximate = "none"
@@ -709,6 +773,7 @@ ADAM = dict(optimizer="adamw", lrs=(0.01, 0.01, 0.01),
             options=(("betas", (0.9, 0.95)), ("eps", 1e-8), ("weight_decay", 0.1)))
 GPT2 = Setup(model="gpt2", batch=2, world=2)
 LLAMA = Setup(model="llama", batch=2, world=2)
+LLAMA4 = Setup(model="llama4", batch=2, world=2)  # 4 heads, 2 of keys
 HSDP = Setup(wrapper="hsdp", world=4)
 
 
@@ -834,6 +899,16 @@ CASES = [
     Case("dropout-on-one-rank", dropout_on_one_rank, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("dropout",), "", ()),
     Case("dropout-left-on", dropout_left_on, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("dropout",), "", ("--dropout", "0")),
     Case("causal-mask-off", causal_mask_off, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("attention-mask",), "", ()),
+    Case("causal-mask-off-of-llama", causal_mask_off, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("attention-mask",), "", ()),
+    Case("causal-mask-one-late", causal_mask_late, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("attention-mask",), "", ()),
+    Case("attention-not-scaled", attention_not_scaled, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("attention-scale",), "", ()),
+    Case("attention-scaled-by-channels", attention_scaled_by_channels, LLAMA, (1, "unit_output", r"model\.layers\.0"),
+         ("attention-scale",), "", ()),
+    Case("key-heads-dealt", key_heads_dealt, LLAMA4, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",), "", ()),
+    Case("rotated-as-neighbours", rotated_as_neighbours, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",), "", ()),
+    Case("not-rotated", not_rotated, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",), "", ()),
+    Case("positions-left-out", positions_left_out, GPT2, (1, "unit_input", r"transformer\.h\.0"), ("model-configuration",), "", ()),
+    Case("gelu-of-llama", gelu_of_llama, LLAMA, (1, "unit_output", r"model\.layers\.0"), ("model-configuration",), "", ()),
     Case("other-gelu", other_gelu, change(MLP2, activation="gelu_tanh"), (1, "unit_input", r"layers\.1"), ("model-configuration",), "", ()),
     Case("other-gelu-of-gpt2", other_gelu_of_gpt2, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("model-configuration",), "", ()),
     Case("other-layer-norm-eps", other_layer_norm_eps, GPT2, (1, "unit_output", r"transformer\.h\.0"), ("model-configuration",), "", ()),

@@ -23,7 +23,7 @@ IGNORED = -100
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    model: str = "mlp"            # mlp, gpt2, llama
+    model: str = "mlp"            # mlp, gpt2, llama, llama4
     wrapper: str = "fsdp2"        # fsdp2, hsdp (2 x W/2), fsdp1, ddp, hand (reduces by itself), none
     world: int = 2
     steps: int = 3
@@ -64,9 +64,9 @@ def gpt2_config():
                       embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, use_cache=False)
 
 
-def llama_config():
+def llama_config(heads, key_heads):
     from transformers import LlamaConfig
-    return LlamaConfig(num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, hidden_size=16,
+    return LlamaConfig(num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=key_heads, hidden_size=16,
                        intermediate_size=24, vocab_size=37, max_position_embeddings=16, use_cache=False,
                        bos_token_id=0, eos_token_id=0)
 
@@ -83,7 +83,9 @@ class Script:
     # -- model --
 
     def config(self):
-        return gpt2_config() if self.s.model == "gpt2" else llama_config()
+        if self.s.model == "gpt2":
+            return gpt2_config()
+        return llama_config(4, 2) if self.s.model == "llama4" else llama_config(2, 1)
 
     def make_model(self):
         torch.manual_seed(self.seed)

@@ -814,8 +814,11 @@ class Recorder:
         self.scales_of_step = []
 
     def loss_scale(self):
-        """None if it was not the same each time."""
-        return next(iter(self.scales)) if len(self.scales) == 1 else None
+        """None if it was not the same each time, to within a few roundings of float32."""
+        scales = sorted(self.scales)
+        if not scales or scales[-1] - scales[0] > 1e-6 * abs(scales[0]):
+            return None
+        return scales[len(scales) // 2]
 
     def divide_factor(self):
         if self.api != "fsdp2":

@@ -24,6 +24,7 @@ libfsdp_la_SOURCES += \
     %D%/diagnosis/parts.c \
     %D%/diagnosis/reduction.c \
     %D%/diagnosis/symptom.c \
+    %D%/diagnosis/tokens.c \
     %D%/diagnosis/variant.c \
     %D%/diagnosis/variant.h \
     %D%/divergence.c \

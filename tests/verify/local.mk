@@ -2,6 +2,7 @@
 suites += \
     %D%/test_contract \
     %D%/test_diagnosis \
+    %D%/test_diagnosis_tokens \
     %D%/test_diagnosis_update \
     %D%/test_faults \
     %D%/test_other_attention \

@@ -22,6 +22,7 @@ static const struct {
     {"stale-value", hypothesis_stale},
     {"slice-not-updated", hypothesis_slice_stale},
     {"token-mean", hypothesis_token_mean},
+    {"ignored-targets", hypothesis_ignored_targets},
     {"constant-factor", hypothesis_factor},
     {"sign", hypothesis_negated},
     /* sums */

@@ -92,8 +92,10 @@ bool hypothesis_micro_doubled(const symptom_t *s, cause_t *c);
 bool hypothesis_not_reduced(const symptom_t *s, cause_t *c);
 bool hypothesis_one_replica_only(const symptom_t *s, cause_t *c);
 bool hypothesis_not_zeroed(const symptom_t *s, cause_t *c);
-bool hypothesis_token_mean(const symptom_t *s, cause_t *c);
 bool hypothesis_reduced_in_lower_precision(const symptom_t *s, cause_t *c);
+/* tokens.c */
+bool hypothesis_token_mean(const symptom_t *s, cause_t *c);
+bool hypothesis_ignored_targets(const symptom_t *s, cause_t *c);
 /* accumulation.c */
 bool hypothesis_accumulated_in_lower_precision(const symptom_t *s, cause_t *c);
 bool hypothesis_clipped_too_early(const symptom_t *s, cause_t *c);

@@ -278,6 +278,21 @@ def mean_of_ranks_means(script):
     script.weight = lambda step, j, y: 1
 
 
+def mean_of_own_ranks_targets(script):
+    """Over the targets of this rank's micro-batches, as if nobody else had any."""
+    def weight(step, j, y):
+        own = sum((script.batch(step, k)[1] != IGNORED).sum() for k in range(script.s.micro))
+        return (y != IGNORED).sum() / own
+    script.weight = weight
+
+
+def weighted_by_share(script):
+    """As over all ranks' targets, where all ranks were to count alike."""
+    def weight(step, j, y):
+        return (y != IGNORED).sum() * script.world / (script.rows(step)[1] != IGNORED).sum()
+    script.weight = weight
+
+
 def mean_of_ranks_means_unawares(script):
     script.weight = lambda step, j, y: 1
     script.average = "rank"
@@ -822,13 +837,19 @@ CASES = [
          ("constant-factor",), "DeepSpeed#1488", ()),
     Case("mean-of-ranks-means", mean_of_ranks_means, change(GPT2, ignored=True, average="token"),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
-         ("constant-factor", "token-mean"), "torchtune#2172"),
+         ("token-mean",), "torchtune#2172"),
+    Case("mean-of-own-ranks-targets", mean_of_own_ranks_targets, change(GPT2, ignored=True, average="token", micro=2, sync="last"),
+         ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
+         ("token-mean",), ""),
+    Case("weighted-by-share", weighted_by_share, change(GPT2, ignored=True),
+         ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
+         ("token-mean",), ""),
     Case("mean-of-ranks-means-unawares", mean_of_ranks_means_unawares, change(GPT2, ignored=True, average="token"),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*")),
-         ("constant-factor", "token-mean"), "torchtune#2172"),
+         ("token-mean",), "torchtune#2172"),
     Case("ignored-targets-counted", ignored_targets_counted, change(GPT2, ignored=True),
          ((1, "output_grad", r".*"), (1, "unreduced_grad", r".*(ln_f.*|wte.weight)"), (1, "reduced_grad", r".*"), (1, "loss", "loss")),
-         ("constant-factor", "token-mean"), "miles#3231"),
+         ("ignored-targets",), "miles#3231"),
     Case("padding-learnt", padding_learnt, change(GPT2, ignored=True), ((1, "input", "targets"), (1, "loss", "loss")),
          ("padding-learnt",), "verl#5625"),
     Case("labels-shifted-twice", shifted_twice, GPT2, ((1, "input", "targets"), (1, "loss", "loss")), ("labels-shifted",), ""),

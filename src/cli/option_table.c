@@ -124,7 +124,7 @@ const cli_option_spec_t cli_option_table[] = {
     {"mesh", CLI_TEXT, AT(mesh), 0, 0, "[RxS|W]", CLI_SHAPE,
      "R replicas of S ranks that share a copy (all ranks share one)",
      CLI_NEEDS_NOTHING},
-    {"tp", CLI_COUNT, AT(tp), 1, 1024, "N", CLI_TRAIN,
+    {"tp", CLI_COUNT, AT(tp), 1, 1024, "N", CLI_TRAIN | CLI_PLAN,
      "tensor parallelism: N ranks share each batch and its layers (1)",
      CLI_NEEDS_FSDP2},
     {"expert-parallel", CLI_COUNT, AT(expert_parallel), 1, 1e6, "P", CLI_SHAPE,

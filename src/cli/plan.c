@@ -86,7 +86,8 @@ walk_rank(plan_result_t *result, int r)
     const plan_config_t *config = &result->config;
     plan_rank_t *rank = &result->rank[r];
     *rank = (plan_rank_t){.rank = r};
-    result->config.rank = r;
+    result->config.rank = r / result->config.tp;
+    result->config.tp_rank = r % result->config.tp;
     plan_sim_t *sim = plan_sim_open(&result->config);
     plan_calls_t begin = sim->calls;
     plan_calls_t first = one_step(sim, rank), step = one_step(sim, rank);
@@ -114,7 +115,7 @@ static void
 walk(plan_result_t *result, const cli_options_t *o)
 {
     const plan_config_t *c = &result->config;
-    result->ranks = c->shard * c->replicas;
+    result->ranks = c->shard * c->replicas * c->tp;
     result->steps = o->steps;
     bool all = o->verbose || o->log_file != NULL;
     result->num_ranks = !all                        ? 1

@@ -15,6 +15,7 @@ count_ranks(const cli_options_t *o, int *ranks)
     long all = o->mesh != NULL ? strtol(o->mesh, &end, 10) : 0;
     if (end != NULL && *end == 'x')
         all *= strtol(end + 1, NULL, 10);
+    all *= o->tp;
     *ranks = o->ranks > 0                 ? (int)o->ranks
              : all >= 1 && all <= 1000000 ? (int)all
                                           : fsdp_comm_size(fsdp_comm_world());
@@ -54,6 +55,11 @@ take_sharding(const cli_options_t *o, plan_config_t *c)
 {
     int ranks;
     fsdp_status_t status = count_ranks(o, &ranks);
+    if (status == FSDP_OK && ranks % o->tp != 0)
+        status = fsdp_error(FSDP_ERR_USAGE,
+                            "--tp %ld does not divide the %d ranks; plan %ld",
+                            o->tp, ranks, (ranks / o->tp + 1) * o->tp);
+    ranks /= (int)o->tp;
     if (status == FSDP_OK)
         status = cli_run_check_mesh(o, ranks);
     if (status == FSDP_OK)
@@ -74,6 +80,7 @@ take_sharding(const cli_options_t *o, plan_config_t *c)
     c->checkpoint = o->activation_checkpointing;
     c->offload = o->offload != NULL;
     c->expert_parts = (int)o->expert_parallel;
+    c->tp = (int)o->tp;
     return FSDP_OK;
 }
 
@@ -105,11 +112,26 @@ threads_of(const cli_options_t *o, int ranks)
     return threads < 1 ? 1 : (int)threads;
 }
 
+/* Sizes that T does not divide are refused as in a run. */
+static fsdp_status_t
+check_parallel(const plan_config_t *c, const cli_options_t *o)
+{
+    fsdp_module_t *model = c->model == PLAN_GPT2 ? fsdp_gpt2_create(&c->gpt2)
+                           : c->model == PLAN_LLAMA
+                               ? fsdp_llama_create(&c->llama)
+                               : fsdp_mlp_create(&c->mlp);
+    fsdp_status_t status = cli_parallelize(model, o, NULL);
+    fsdp_module_destroy(&model);
+    return status;
+}
+
 static fsdp_status_t
 take_work(const cli_options_t *o, const cli_task_t *task, plan_config_t *c)
 {
     int ranks = c->shard * c->replicas;
-    fsdp_status_t status = cli_run_check(o, ranks);
+    fsdp_status_t status = cli_run_check(o, ranks * c->tp);
+    if (status == FSDP_OK && c->tp > 1)
+        status = check_parallel(c, o);
     if (status == FSDP_OK && o->expert_parallel > 1 &&
         o->activation_checkpointing)
         status = fsdp_error(FSDP_ERR_USAGE,
@@ -123,7 +145,7 @@ take_work(const cli_options_t *o, const cli_task_t *task, plan_config_t *c)
     c->batch = o->micro_batch_size;
     c->micros = (int)(o->batch_size / o->micro_batch_size / ranks);
     c->dropout = o->model == CLI_GPT2 ? o->dropout : 0;
-    c->threads = threads_of(o, ranks);
+    c->threads = threads_of(o, ranks * c->tp);
     c->optimizer_states = o->optimizer == CLI_ADAMW ? 2 : o->momentum != 0;
     c->eval_batches = o->eval_batches;
     if (o->model == CLI_MLP) {

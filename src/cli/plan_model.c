@@ -38,19 +38,23 @@ block(const plan_config_t *c, fsdp_module_t *model, int i)
 }
 
 static plan_param_t
-describe(const fsdp_parameter_t *p, int shard, int parts, bool largest)
+describe(const plan_config_t *c, const fsdp_parameter_t *p, int shard,
+         int parts)
 {
     plan_param_t param = {
         .name = p->name, .ndim = p->ndim, .parts = parts, .numel = 1};
+    int cut = plan_tp_dim(c, p->name);
     memcpy(param.shape, p->shape, sizeof param.shape);
+    if (cut >= 0)
+        param.shape[cut] /= (size_t)c->tp;
     for (int d = 0; d < p->ndim; d++)
-        param.numel *= (int64_t)p->shape[d];
+        param.numel *= (int64_t)param.shape[d];
     param.numel /= parts;
-    for (int d = 1; d < p->ndim && largest; d++)
-        if (p->shape[d] > p->shape[param.dim] &&
-            p->shape[d] % (size_t)shard == 0)
+    for (int d = 1; d < p->ndim && c->largest; d++)
+        if (param.shape[d] > param.shape[param.dim] &&
+            param.shape[d] % (size_t)shard == 0)
             param.dim = d;
-    int64_t rows = (int64_t)p->shape[param.dim];
+    int64_t rows = (int64_t)param.shape[param.dim];
     if (param.dim == 0)
         rows /= parts;
     int64_t row = rows > 0 ? param.numel / rows : 0;
@@ -80,9 +84,9 @@ fill_unit(plan_sim_t *sim, plan_unit_t *unit, fsdp_module_t *module,
             continue;
         }
         plan_param_t *param = &unit->param[unit->num_params++];
-        *param = describe(list[i], sim->config.shard / unit->parts, unit->parts,
-                          sim->config.largest);
-        unit->numel += param->numel * param->parts;
+        *param = describe(&sim->config, list[i],
+                          sim->config.shard / unit->parts, unit->parts);
+        unit->numel += (int64_t)fsdp_parameter_numel(list[i]);
         unit->chunk += param->chunk;
     }
     fsdp_free(list);

@@ -11,16 +11,6 @@ data_dtype(const plan_sim_t *sim)
 
 /* ---- shorter words ------------------------------------------------------- */
 
-/* y[N, out] */
-static plan_tensor_t *
-linear(plan_sim_t *sim, plan_tensor_t *x, plan_param_t *weight,
-       plan_param_t *bias, int64_t rows)
-{
-    int64_t in = x->numel / rows, out = weight->numel / in;
-    return plan_record(sim, PLAN_LINEAR, x, NULL, NULL, weight, bias, rows,
-                       rows * out, x->dtype);
-}
-
 /* One input and output of one shape. */
 static plan_tensor_t *
 map(plan_sim_t *sim, plan_op_t op, plan_tensor_t *x, plan_param_t *weight,
@@ -91,31 +81,30 @@ gpt2_block(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *x, int64_t rows)
     plan_param_t *p = unit->param;
     plan_tensor_t *y =
         map(sim, PLAN_LAYER_NORM, x, &p[LN_1], &p[LN_1_BIAS], rows);
-    y = linear(sim, y, &p[C_ATTN], &p[C_ATTN_BIAS], rows);
+    y = plan_column_parallel(sim, y, &p[C_ATTN], &p[C_ATTN_BIAS], rows);
     y = plan_record(sim, PLAN_ATTENTION, y, NULL, NULL, NULL, NULL, rows,
                     y->numel / 3, y->dtype);
-    y = linear(sim, y, &p[ATTN_PROJ], &p[ATTN_PROJ_BIAS], rows);
+    y = plan_row_parallel(sim, y, &p[ATTN_PROJ], &p[ATTN_PROJ_BIAS], rows);
     x = both(sim, PLAN_ADD, x, dropout(sim, y));
     y = map(sim, PLAN_LAYER_NORM, x, &p[LN_2], &p[LN_2_BIAS], rows);
     if (sim->config.gpt2.n_experts > 0) {
         y = plan_experts(sim, y, &p[GATE_OF_EXPERTS], &p[EXPERTS],
                          plan_experts_unit(sim, unit), rows);
     } else {
-        y = linear(sim, y, &p[C_FC], &p[C_FC_BIAS], rows);
+        y = plan_column_parallel(sim, y, &p[C_FC], &p[C_FC_BIAS], rows);
         y = map(sim, PLAN_ACTIVATION, y, NULL, NULL, rows);
-        y = linear(sim, y, &p[MLP_PROJ], &p[MLP_PROJ_BIAS], rows);
+        y = plan_row_parallel(sim, y, &p[MLP_PROJ], &p[MLP_PROJ_BIAS], rows);
     }
     return both(sim, PLAN_ADD, x, dropout(sim, y));
 }
 
-/* [N,C]: a row of a table for each token, or position. */
+/* [N,C]: a row of a table for each position. */
 static plan_tensor_t *
-table(plan_sim_t *sim, plan_op_t op, plan_tensor_t *tokens,
-      plan_param_t *weight)
+positions(plan_sim_t *sim, plan_tensor_t *tokens, plan_param_t *weight)
 {
     int64_t rows = tokens->numel, channels = (int64_t)weight->shape[1];
-    return plan_record(sim, op, tokens, NULL, NULL, weight, NULL, rows,
-                       rows * channels, data_dtype(sim));
+    return plan_record(sim, PLAN_POSITION, tokens, NULL, NULL, weight, NULL,
+                       rows, rows * channels, data_dtype(sim));
 }
 
 static plan_tensor_t *
@@ -133,8 +122,8 @@ gpt2_body(plan_sim_t *sim, plan_tensor_t *tokens, plan_tensor_t *targets)
     plan_unit_t *root = &sim->unit[0];
     plan_param_t *p = root->param;
     int64_t rows = tokens->numel;
-    plan_tensor_t *x = table(sim, PLAN_EMBEDDING, tokens, &p[0]);
-    x = both(sim, PLAN_ADD, x, table(sim, PLAN_POSITION, tokens, &p[1]));
+    plan_tensor_t *x = plan_vocabulary(sim, tokens, &p[0]);
+    x = both(sim, PLAN_ADD, x, positions(sim, tokens, &p[1]));
     x = dropout(sim, x);
     for (int i = 1; i <= sim->num_blocks; i++)
         x = run_unit(sim, &sim->unit[i], gpt2_block, x, rows);
@@ -154,20 +143,21 @@ llama_block(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *x, int64_t rows)
 {
     plan_param_t *p = unit->param;
     plan_tensor_t *y = map(sim, PLAN_RMS_NORM, x, &p[NORM_1], NULL, rows);
-    plan_tensor_t *q = linear(sim, y, &p[Q], NULL, rows);
-    plan_tensor_t *k = linear(sim, y, &p[K], NULL, rows);
-    plan_tensor_t *v = linear(sim, y, &p[V], NULL, rows);
+    plan_tensor_t *q = plan_column_parallel(sim, y, &p[Q], NULL, rows);
+    plan_tensor_t *k = plan_column_parallel(sim, y, &p[K], NULL, rows);
+    plan_tensor_t *v = plan_column_parallel(sim, y, &p[V], NULL, rows);
     q = map(sim, PLAN_ROTARY, q, NULL, NULL, rows);
     k = map(sim, PLAN_ROTARY, k, NULL, NULL, rows);
     y = plan_record(sim, PLAN_GROUPED_ATTENTION, q, k, v, NULL, NULL, rows,
                     q->numel, q->dtype);
-    x = both(sim, PLAN_ADD, x, linear(sim, y, &p[O], NULL, rows));
+    x = both(sim, PLAN_ADD, x, plan_row_parallel(sim, y, &p[O], NULL, rows));
     y = map(sim, PLAN_RMS_NORM, x, &p[NORM_2], NULL, rows);
-    plan_tensor_t *gate = linear(sim, y, &p[GATE], NULL, rows);
+    plan_tensor_t *gate = plan_column_parallel(sim, y, &p[GATE], NULL, rows);
     gate = map(sim, PLAN_ACTIVATION, gate, NULL, NULL, rows);
-    y = linear(sim, y, &p[UP], NULL, rows);
+    y = plan_column_parallel(sim, y, &p[UP], NULL, rows);
     y = both(sim, PLAN_MULTIPLY, gate, y);
-    return both(sim, PLAN_ADD, x, linear(sim, y, &p[DOWN], NULL, rows));
+    return both(sim, PLAN_ADD, x,
+                plan_row_parallel(sim, y, &p[DOWN], NULL, rows));
 }
 
 /* Root: embed_tokens, norm, and lm_head.weight if not tied. */
@@ -177,7 +167,7 @@ llama_body(plan_sim_t *sim, plan_tensor_t *tokens, plan_tensor_t *targets)
     plan_unit_t *root = &sim->unit[0];
     plan_param_t *p = root->param;
     int64_t rows = tokens->numel;
-    plan_tensor_t *x = table(sim, PLAN_EMBEDDING, tokens, &p[0]);
+    plan_tensor_t *x = plan_vocabulary(sim, tokens, &p[0]);
     for (int i = 1; i < sim->num_units; i++)
         x = run_unit(sim, &sim->unit[i], llama_block, x, rows);
     x = map(sim, PLAN_RMS_NORM, x, &p[1], NULL, rows);
@@ -189,7 +179,15 @@ llama_body(plan_sim_t *sim, plan_tensor_t *tokens, plan_tensor_t *targets)
 static plan_tensor_t *
 mlp_layer(plan_sim_t *sim, plan_unit_t *unit, plan_tensor_t *x, int64_t rows)
 {
-    return linear(sim, x, &unit->param[0], &unit->param[1], rows);
+    plan_param_t *weight = &unit->param[0], *bias = &unit->param[1];
+    switch (plan_tp_dim(&sim->config, weight->name)) {
+    case 0:
+        return plan_column_parallel(sim, x, weight, bias, rows);
+    case 1:
+        return plan_row_parallel(sim, x, weight, bias, rows);
+    default:
+        return plan_linear(sim, x, weight, bias, rows);
+    }
 }
 
 static plan_tensor_t *

@@ -74,8 +74,10 @@ static int64_t
 heads_of(const plan_sim_t *sim)
 {
     const plan_config_t *c = &sim->config;
-    return (int64_t)(c->model == PLAN_GPT2 ? c->gpt2.n_head
-                                           : c->llama.num_attention_heads);
+    int64_t heads =
+        (int64_t)(c->model == PLAN_GPT2 ? c->gpt2.n_head
+                                        : c->llama.num_attention_heads);
+    return c->tp > 1 ? heads / c->tp : heads;
 }
 
 /* ---- the head ------------------------------------------------------------ */
@@ -98,7 +100,7 @@ head_room(plan_sim_t *sim, const plan_node_t *node, bool grads)
     if (one > 0)
         rounded = chunk * classes * plan_size(x->dtype);
     more = grads && one > rounded ? one : rounded;
-    plan_touch(sim, FSDP_MEM_ACTIVATION, room + one + more);
+    plan_vocabulary_head(sim, x, node->rows, chunk, room + one + more, grads);
 }
 
 /* The gradients are made in the forward, while the logits are there; with 16
@@ -150,9 +152,11 @@ forward_room(const plan_sim_t *sim, const plan_node_t *node)
         numel += node->input[i]->numel;
     switch (node->op) {
     case PLAN_CAST:
-    case PLAN_EMBEDDING: /* rows are copied as they are */
-    case PLAN_POSITION:
+    case PLAN_POSITION: /* rows are copied as they are */
+    case PLAN_TP_SUM:
         return 0;
+    case PLAN_EMBEDDING:
+        return plan_vocabulary_room(sim, node, false);
     case PLAN_ROUTE:
     case PLAN_DISPATCH:
     case PLAN_COMBINE:
@@ -172,12 +176,14 @@ void
 plan_op_forward(plan_sim_t *sim, plan_node_t *node)
 {
     plan_tensor_t *y = node->output;
-    if (node->op == PLAN_VIEW) {
+    if (node->op == PLAN_VIEW || node->op == PLAN_TP_COPY) {
         y->block = plan_block_share(node->input[0]->block);
         return;
     }
     y->block = plan_block_new(sim, FSDP_MEM_ACTIVATION,
                               y->numel * plan_size(y->dtype));
+    if (node->op == PLAN_TP_SUM)
+        plan_tp_sum(sim, y->dtype, y->numel);
     node->saved = saved_bytes(sim, node);
     plan_add(sim, FSDP_MEM_ACTIVATION, node->saved);
     if (node->op != PLAN_HEAD) {
@@ -233,6 +239,16 @@ plan_new_grad(plan_sim_t *sim, const plan_node_t *node, int i)
                           x->numel * plan_size(x->dtype));
 }
 
+static void
+bias_backward(plan_sim_t *sim, plan_node_t *node, plan_param_t *bias)
+{
+    plan_new_param_grad(sim, bias);
+    plan_touch(
+        sim, FSDP_MEM_ACTIVATION,
+        plan_wide(node->output->dtype, node->output->numel + bias->numel));
+    plan_add_param_grad(sim, bias);
+}
+
 /* dx = dy W', dW = x' dy, dbias = the sum of dy: one after another. */
 static void
 linear_backward(plan_sim_t *sim, plan_node_t *node)
@@ -248,12 +264,17 @@ linear_backward(plan_sim_t *sim, plan_node_t *node)
     plan_new_param_grad(sim, node->param[0]);
     plan_touch(sim, FSDP_MEM_ACTIVATION, all);
     plan_add_param_grad(sim, node->param[0]);
-    if (node->param[1] == NULL)
-        return;
-    plan_new_param_grad(sim, node->param[1]);
-    plan_touch(sim, FSDP_MEM_ACTIVATION,
-               plan_wide(dtype, y + node->param[1]->numel));
-    plan_add_param_grad(sim, node->param[1]);
+    if (node->param[1] != NULL)
+        bias_backward(sim, node, node->param[1]);
+}
+
+/* The gradient's sum over the ranks is a new tensor. */
+static void
+copy_backward(plan_sim_t *sim, plan_node_t *node)
+{
+    plan_block_t *dx = plan_new_grad(sim, node, 0);
+    plan_tp_sum(sim, node->output->dtype, node->output->numel);
+    plan_set_grad(sim, node, 0, dx);
 }
 
 /* All gradients at once, of the input and of weight and bias. */
@@ -286,9 +307,11 @@ static void
 table_backward(plan_sim_t *sim, plan_node_t *node)
 {
     plan_new_param_grad(sim, node->param[0]);
-    plan_touch(sim, FSDP_MEM_ACTIVATION,
-               plan_wide(node->output->dtype,
-                         node->output->numel + node->param[0]->numel));
+    int64_t room = plan_wide(node->output->dtype,
+                             node->output->numel + node->param[0]->numel);
+    if (node->op == PLAN_EMBEDDING)
+        room += plan_vocabulary_room(sim, node, true);
+    plan_touch(sim, FSDP_MEM_ACTIVATION, room);
     plan_add_param_grad(sim, node->param[0]);
 }
 
@@ -384,8 +407,16 @@ plan_op_backward(plan_sim_t *sim, plan_node_t *node)
     case PLAN_EXCHANGE:
         plan_expert_backward(sim, node);
         break;
+    case PLAN_TP_COPY:
+        copy_backward(sim, node);
+        break;
+    case PLAN_ADD_BIAS:
+        bias_backward(sim, node, node->param[0]);
+        pass(sim, node);
+        break;
     case PLAN_ADD:
     case PLAN_VIEW:
+    case PLAN_TP_SUM:
     case PLAN_AFTER_GRADS:
         pass(sim, node);
         break;

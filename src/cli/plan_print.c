@@ -74,6 +74,8 @@ print_head(const plan_result_t *r)
         printf(", reduced in %s", fsdp_dtype_name(c->reduce_dtype));
     printf("\n      %s on %d x %d ranks", strategy_name[c->strategy],
            c->replicas, c->shard);
+    if (c->tp > 1)
+        printf(", each %d of tensor parallelism", c->tp);
     print_reshard(c);
     printf("\n      a step of a rank: %d x %" PRId64 " %s", c->micros, c->batch,
            c->model != PLAN_MLP ? "sequences" : "rows");

@@ -9,6 +9,7 @@
  *      plan_model.c    units and parameters
  *      plan_ops.c      what each operator takes and keeps
  *      plan_ops_experts.c  those of a mixture of experts
+ *      plan_parallel.c tensor parallelism
  *      plan_tape.c     the order of the backward; checkpoints
  *      plan_models.c   the operators of each model
  *      plan_fsdp2.c    fully_shard()
@@ -71,6 +72,7 @@ typedef struct plan_config {
     plan_accumulation_t accumulation;
     fsdp_reduce_order_t order;
     bool checkpoint, offload;
+    int tp, tp_rank;  /**< T of tensor parallelism; rank: without it */
     int expert_parts; /**< P ranks share out the experts */
     int expert_load;  /**< rows that this rank's get: 0 as many as it sends, -1
                           none, 1 those of all P ranks (and its own are sent
@@ -177,7 +179,10 @@ typedef enum plan_op {
     PLAN_DISPATCH,
     PLAN_GROUPED_LINEAR,
     PLAN_COMBINE,
-    PLAN_EXCHANGE,   /**< all-to-all */
+    PLAN_EXCHANGE, /**< all-to-all */
+    PLAN_TP_COPY,  /**< the same elements; gradients are summed */
+    PLAN_TP_SUM,   /**< over the ranks of tensor parallelism */
+    PLAN_ADD_BIAS,
     PLAN_AFTER_GRADS /**< the place of a hook */
 } plan_op_t;
 
@@ -336,6 +341,28 @@ plan_tensor_t *plan_experts(plan_sim_t *sim, plan_tensor_t *x,
                             plan_unit_t *unit, int64_t rows);
 /** The unit of a block's experts, if they are on several ranks. */
 plan_unit_t *plan_experts_unit(plan_sim_t *sim, const plan_unit_t *block);
+
+/* ---- plan_parallel.c ----------------------------------------------------- */
+
+/** The dimension of a parameter that is cut over T ranks; -1: none. */
+int plan_tp_dim(const plan_config_t *c, const char *name);
+void plan_tp_sum(plan_sim_t *sim, fsdp_dtype_t dtype, int64_t numel);
+/** y[rows, out] of x[rows, in], by all of a weight or the rank's part. */
+plan_tensor_t *plan_linear(plan_sim_t *sim, plan_tensor_t *x,
+                           plan_param_t *weight, plan_param_t *bias,
+                           int64_t rows);
+plan_tensor_t *plan_column_parallel(plan_sim_t *sim, plan_tensor_t *x,
+                                    plan_param_t *weight, plan_param_t *bias,
+                                    int64_t rows);
+plan_tensor_t *plan_row_parallel(plan_sim_t *sim, plan_tensor_t *x,
+                                 plan_param_t *weight, plan_param_t *bias,
+                                 int64_t rows);
+plan_tensor_t *plan_vocabulary(plan_sim_t *sim, plan_tensor_t *tokens,
+                               plan_param_t *weight);
+int64_t plan_vocabulary_room(const plan_sim_t *sim, const plan_node_t *node,
+                             bool backward);
+void plan_vocabulary_head(plan_sim_t *sim, const plan_tensor_t *x, int64_t rows,
+                          int64_t chunk, int64_t room, bool grads);
 
 /* ---- plan_tape.c --------------------------------------------------------- */
 

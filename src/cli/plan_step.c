@@ -24,9 +24,9 @@ add_bookkeeping(plan_sim_t *sim)
     enum { LEDGER_BYTES = 1024 * sizeof(fsdp_ledger_entry_t) };
     enum { PARAMETER_BYTES = 1300 };
     const plan_config_t *c = &sim->config;
-    int comms =
-        2 + (c->replicas > 1) + (c->reshard > 1 && c->reshard < c->shard) +
-        (c->expert_parts > 1 ? 2 + (c->replicas > 1) : 0);
+    int comms = 2 + (c->replicas > 1) +
+                (c->reshard > 1 && c->reshard < c->shard) +
+                (c->expert_parts > 1 ? 2 + (c->replicas > 1) : 0) + (c->tp > 1);
     int64_t bytes = c->data_bytes + comms * (int64_t)LEDGER_BYTES;
     for (int i = 0; i < sim->num_units; i++)
         bytes += sim->unit[i].num_params * PARAMETER_BYTES;

@@ -33,7 +33,9 @@ counts=3
 
 bad 'trian|fsdp help' trian
 bad 'unknown option.*--stpes|did you mean.*--steps' train --stpes 3
-bad 'tp is an option of other commands' plan --ranks 4 --tp 2
+bad 'record is an option of other commands' plan --ranks 4 --record x
+bad 'does not divide the 3 ranks' plan --ranks 3 --tp 2
+bad 'a multiple of 3 is needed' plan --ranks 3 --tp 3
 bad 'unknown option.*--wrong-thing|--help' $gpt2 $text --wrong-thing 3
 bad 'more|unexpected' $gpt2 $text $batch more
 bad '--steps|value' $gpt2 $text --steps

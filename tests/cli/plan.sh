@@ -117,6 +117,11 @@ compare 2 $gpt2 $batch --api fsdp1 --sharding-strategy SHARD_GRAD_OP \
 compare 4 $gpt2 $batch --api fsdp1 --sharding-strategy HYBRID_SHARD \
     --mesh 2x2 --param-dtype bfloat16 --backward-prefetch-policy NONE
 compare 2 $gpt2 $batch --offload "$tmp" --optimizer adamw
+compare 2 $gpt2 $batch --tp 2
+compare 4 $gpt2 $batch --tp 2 --untied --dropout 0.1 --param-dtype bfloat16 \
+    --gradient-sync last
+compare 4 $llama $batch --tp 2 --tied --activation-checkpointing
+compare 4 $mlp $batch --tp 4 --hidden 256,512,128
 compare 2 $gpt2 $batch --experts 5 --dropout 0.1 --router-aux-loss 0.01
 compare 4 $gpt2 $batch --experts 6 --experts-per-token 3 --mesh 2x2 \
     --activation-checkpointing --param-dtype bfloat16

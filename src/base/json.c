@@ -1,6 +1,8 @@
 #include "base/json.h"
 
 #include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* An fsdp_json_t is Jansson's json_t under another name, so that no other file
  * need include jansson.h.  Its functions take no const; those called here
@@ -123,6 +125,17 @@ const char *
 fsdp_json_get_string(const fsdp_json_t *value)
 {
     return value != NULL ? json_string_value(jansson(value)) : NULL;
+}
+
+bool
+fsdp_json_get_hash(const fsdp_json_t *value, uint64_t *hash)
+{
+    const char *text = fsdp_json_get_string(value);
+    if (text == NULL || strlen(text) != 16 ||
+        strspn(text, "0123456789abcdef") != 16)
+        return false;
+    *hash = strtoull(text, NULL, 16);
+    return true;
 }
 
 size_t

@@ -53,6 +53,8 @@ bool fsdp_json_get_count(const fsdp_json_t *value, int64_t max,
 /** The string, which ends with the value's document; NULL if it is none.  It
  *  holds no zero byte. */
 const char *fsdp_json_get_string(const fsdp_json_t *value);
+/** Sixteen hexadecimal digits. */
+bool fsdp_json_get_hash(const fsdp_json_t *value, uint64_t *hash);
 
 /** Elements of an array or members of an object; 0 for anything else. */
 size_t fsdp_json_size(const fsdp_json_t *value);
@@ -117,5 +119,8 @@ void fsdp_json_put_double(fsdp_json_writer_t *writer, const char *key,
                           double value);
 void fsdp_json_put_bool(fsdp_json_writer_t *writer, const char *key,
                         bool value);
+/** Sixteen hexadecimal digits. */
+void fsdp_json_put_hash(fsdp_json_writer_t *writer, const char *key,
+                        uint64_t hash);
 
 #endif

@@ -1,5 +1,7 @@
 /* A key and its value at once. */
 
+#include <stdio.h>
+
 #include "base/json.h"
 
 void
@@ -30,4 +32,12 @@ fsdp_json_put_bool(fsdp_json_writer_t *writer, const char *key, bool value)
 {
     fsdp_json_key(writer, key);
     fsdp_json_bool(writer, value);
+}
+
+void
+fsdp_json_put_hash(fsdp_json_writer_t *writer, const char *key, uint64_t hash)
+{
+    char digits[17];
+    snprintf(digits, sizeof digits, "%016jx", (uintmax_t)hash);
+    fsdp_json_put_string(writer, key, digits);
 }

@@ -6,6 +6,7 @@ libfsdp_la_SOURCES += \
     %D%/exact_sum_array.c \
     %D%/exact_sum_round.c \
     %D%/fault.c \
+    %D%/grow.c %D%/grow.h \
     %D%/half.h \
     %D%/json.c \
     %D%/json.h \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/grow.h"
 #include "base/memory_count.h"
 #include "base/offload_file.h"
 
@@ -52,14 +53,8 @@ find_block(const void *address)
 static void
 insert_block(block_t block)
 {
-    if (num_blocks == block_room) {
-        block_room = block_room > 0 ? 2 * block_room : 64;
-        block_t *grown = fsdp_alloc(FSDP_MEM_OTHER, block_room * sizeof *grown);
-        if (num_blocks > 0)
-            memcpy(grown, blocks, num_blocks * sizeof *grown);
-        fsdp_free(blocks);
-        blocks = grown;
-    }
+    blocks = fsdp_grow(FSDP_MEM_OTHER, blocks, num_blocks, &block_room, 64,
+                       sizeof *blocks);
     size_t at = count_before(block.begin);
     memmove(blocks + at + 1, blocks + at, (num_blocks - at) * sizeof *blocks);
     blocks[at] = block;

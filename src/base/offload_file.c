@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/grow.h"
+
 typedef struct range {
     size_t offset, bytes;
     bool zeros;
@@ -52,15 +54,8 @@ find_range(fsdp_offload_t *file, size_t bytes)
 static void
 keep_range(fsdp_offload_t *file, range_t range)
 {
-    if (file->num_unused == file->unused_room) {
-        size_t room = file->unused_room > 0 ? 2 * file->unused_room : 64;
-        range_t *grown = fsdp_alloc(FSDP_MEM_OTHER, room * sizeof *grown);
-        if (file->num_unused > 0)
-            memcpy(grown, file->unused, file->num_unused * sizeof *grown);
-        fsdp_free(file->unused);
-        file->unused = grown;
-        file->unused_room = room;
-    }
+    file->unused = fsdp_grow(FSDP_MEM_OTHER, file->unused, file->num_unused,
+                             &file->unused_room, 64, sizeof *file->unused);
     file->unused[file->num_unused++] = range;
 }
 

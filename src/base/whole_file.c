@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -103,5 +104,19 @@ fsdp_file_write(const char *path, const char *text, size_t length)
     fsdp_status_t status = good ? FSDP_OK : cannot("written", path);
     if (close(fd) != 0 && good)
         status = cannot("written", path);
+    return status;
+}
+
+fsdp_status_t
+fsdp_file_replace(const char *path, const char *text, size_t length)
+{
+    char *partial = fsdp_format("%s.tmp-%ld", path, (long)getpid());
+    unlink(partial);
+    fsdp_status_t status = fsdp_file_write(partial, text, length);
+    if (status == FSDP_OK && rename(partial, path) != 0)
+        status = cannot("written", path);
+    if (status != FSDP_OK)
+        unlink(partial);
+    fsdp_free(partial);
     return status;
 }

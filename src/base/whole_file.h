@@ -17,5 +17,9 @@ fsdp_status_t fsdp_file_read(const char *path, size_t max, char **text,
 /** Writes and flushes a new file. */
 fsdp_status_t fsdp_file_write(const char *path, const char *text,
                               size_t length);
+/** The same under another name first, which then replaces `path`, so that a whole
+ *  one stands there or none. */
+fsdp_status_t fsdp_file_replace(const char *path, const char *text,
+                                size_t length);
 
 #endif

@@ -16,21 +16,12 @@ enum { MAX_TEXT = 1 << 29 };
 
 /* ---- text files ---------------------------------------------------------- */
 
-/* Under another name first, so that a whole one stands there or none. */
 static fsdp_status_t
 write_text(const char *folder, const char *name, const char *text,
            size_t length)
 {
     char *path = fsdp_weights_path(folder, name);
-    char *partial = fsdp_format("%s.tmp", path);
-    unlink(partial);
-    fsdp_status_t status = fsdp_file_write(partial, text, length);
-    if (status == FSDP_OK && rename(partial, path) != 0)
-        status = fsdp_error(FSDP_ERR_IO, "%s cannot be made: %s", path,
-                            strerror(errno));
-    if (status != FSDP_OK)
-        unlink(partial);
-    fsdp_free(partial);
+    fsdp_status_t status = fsdp_file_replace(path, text, length);
     fsdp_free(path);
     return status;
 }

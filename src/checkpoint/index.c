@@ -1,8 +1,6 @@
 #include "checkpoint/index.h"
 
-#include <stdio.h>
-#include <string.h>
-
+#include "base/grow.h"
 #include "fsdp/memory.h"
 
 /* ---- runs --------------------------------------------------------------- */
@@ -34,15 +32,8 @@ fsdp_index_piece_of(const fsdp_layout_t *layout, int file)
             last->repeat++;
             continue;
         }
-        if (piece.num_runs == room) {
-            room = room > 0 ? 2 * room : 4;
-            fsdp_index_run_t *more =
-                fsdp_alloc(FSDP_MEM_OTHER, room * sizeof *more);
-            if (piece.num_runs > 0)
-                memcpy(more, piece.run, piece.num_runs * sizeof *more);
-            fsdp_free(piece.run);
-            piece.run = more;
-        }
+        piece.run = fsdp_grow(FSDP_MEM_OTHER, piece.run, piece.num_runs, &room,
+                              4, sizeof *piece.run);
         piece.run[piece.num_runs++] =
             (fsdp_index_run_t){run.whole, run.count, 0, 1};
     }
@@ -78,16 +69,14 @@ fsdp_index_free(fsdp_index_t *index)
 static void
 write_files(fsdp_json_writer_t *w, const fsdp_index_t *index)
 {
-    char digits[20];
     fsdp_json_key(w, "files");
     fsdp_json_open_array(w);
     for (size_t i = 0; i < index->num_files; i++) {
         const fsdp_index_file_t *file = &index->file[i];
-        snprintf(digits, sizeof digits, "%016jx", (uintmax_t)file->checksum);
         fsdp_json_open_object(w);
         fsdp_json_put_string(w, "name", file->name);
         fsdp_json_put_integer(w, "bytes", (int64_t)file->bytes);
-        fsdp_json_put_string(w, "xxh3_64", digits);
+        fsdp_json_put_hash(w, "xxh3_64", file->checksum);
         fsdp_json_close_object(w);
     }
     fsdp_json_close_array(w);

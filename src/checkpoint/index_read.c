@@ -40,17 +40,6 @@ is_plain_name(const char *name)
            strchr(name, '/') == NULL && strlen(name) < 200;
 }
 
-static bool
-get_checksum(const fsdp_json_t *value, uint64_t *checksum)
-{
-    const char *text = fsdp_json_get_string(value);
-    if (text == NULL || strlen(text) != 16 ||
-        strspn(text, "0123456789abcdef") != 16)
-        return false;
-    *checksum = strtoull(text, NULL, 16);
-    return true;
-}
-
 static fsdp_status_t
 read_files(const reader_t *r, const fsdp_json_t *files)
 {
@@ -69,7 +58,8 @@ read_files(const reader_t *r, const fsdp_json_t *files)
         if (!fsdp_json_get_count(fsdp_json_member(entry, "bytes"), INT64_MAX,
                                  &file->bytes))
             return bad(r, name, "has no size");
-        if (!get_checksum(fsdp_json_member(entry, "xxh3_64"), &file->checksum))
+        if (!fsdp_json_get_hash(fsdp_json_member(entry, "xxh3_64"),
+                                &file->checksum))
             return bad(r, name, "has no checksum of 16 digits");
     }
     return FSDP_OK;

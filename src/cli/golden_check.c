@@ -14,17 +14,6 @@ is_inside(const char *path)
            strstr(path, "..") == NULL;
 }
 
-static bool
-get_checksum(const fsdp_json_t *value, uint64_t *checksum)
-{
-    const char *text = fsdp_json_get_string(value);
-    if (text == NULL || strlen(text) != 16 ||
-        strspn(text, "0123456789abcdef") != 16)
-        return false;
-    *checksum = strtoull(text, NULL, 16);
-    return true;
-}
-
 static fsdp_status_t
 malformed(const char *dir, const char *what)
 {
@@ -40,7 +29,7 @@ check_file(const char *dir, const fsdp_json_t *file)
     uint64_t checksum, bytes_now, checksum_now;
     if (!is_inside(name) ||
         !fsdp_json_get_integer(fsdp_json_member(file, "bytes"), &bytes) ||
-        !get_checksum(fsdp_json_member(file, "xxh3_64"), &checksum))
+        !fsdp_json_get_hash(fsdp_json_member(file, "xxh3_64"), &checksum))
         return malformed(dir, "a file lacks a path inside, bytes or xxh3_64");
     char *path = fsdp_format("%s/%s", dir, name);
     fsdp_status_t status = fsdp_file_checksum(path, &bytes_now, &checksum_now);
@@ -103,7 +92,7 @@ check_run(const char *dir, const fsdp_json_t *run)
     fsdp_json_get_integer(fsdp_json_member(run, "ranks"), &ranks);
     if (name == NULL || !is_inside(folder) || ranks < 1 ||
         ranks > GOLDEN_MOST_RANKS || fsdp_json_size(files) == 0 ||
-        !get_checksum(fsdp_json_member(run, "hash"), &hash))
+        !fsdp_json_get_hash(fsdp_json_member(run, "hash"), &hash))
         return malformed(dir, "a run lacks name, ranks, trace, hash or files");
     fsdp_status_t status = check_stale(dir, name, ranks, folder, hash);
     for (size_t i = 0; i < fsdp_json_size(files) && status == FSDP_OK; i++)

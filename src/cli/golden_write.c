@@ -5,15 +5,6 @@
 #include "base/whole_file.h"
 #include "cli/golden.h"
 
-static void
-write_checksum(fsdp_json_writer_t *json, const char *key, uint64_t checksum)
-{
-    char digits[17];
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)checksum);
-    fsdp_json_key(json, key);
-    fsdp_json_string(json, digits);
-}
-
 static fsdp_status_t
 add_file(fsdp_json_writer_t *json, const char *dir, const char *name)
 {
@@ -24,11 +15,9 @@ add_file(fsdp_json_writer_t *json, const char *dir, const char *name)
     if (status != FSDP_OK)
         return status;
     fsdp_json_open_object(json);
-    fsdp_json_key(json, "path");
-    fsdp_json_string(json, name);
-    fsdp_json_key(json, "bytes");
-    fsdp_json_integer(json, (int64_t)bytes);
-    write_checksum(json, "xxh3_64", checksum);
+    fsdp_json_put_string(json, "path", name);
+    fsdp_json_put_integer(json, "bytes", (int64_t)bytes);
+    fsdp_json_put_hash(json, "xxh3_64", checksum);
     fsdp_json_close_object(json);
     return FSDP_OK;
 }
@@ -69,15 +58,11 @@ golden_write_run(fsdp_json_writer_t *json, const char *dir,
     if (status != FSDP_OK)
         return status;
     fsdp_json_open_object(json);
-    fsdp_json_key(json, "name");
-    fsdp_json_string(json, config->name);
-    fsdp_json_key(json, "ranks");
-    fsdp_json_integer(json, ranks);
-    fsdp_json_key(json, "steps");
-    fsdp_json_integer(json, config->steps);
-    fsdp_json_key(json, "trace");
-    fsdp_json_string(json, folder);
-    write_checksum(json, "hash", hash);
+    fsdp_json_put_string(json, "name", config->name);
+    fsdp_json_put_integer(json, "ranks", ranks);
+    fsdp_json_put_integer(json, "steps", config->steps);
+    fsdp_json_put_string(json, "trace", folder);
+    fsdp_json_put_hash(json, "hash", hash);
     fsdp_json_key(json, "files");
     fsdp_json_open_array(json);
     status = add_files(json, dir, config, ranks, folder);

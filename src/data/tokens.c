@@ -1,8 +1,6 @@
 /* Files of tokens, of llm.c and of nanoGPT. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/whole_file.h"
 #include "data/dataset.h"
@@ -101,21 +99,6 @@ fsdp_dataset_open_tokens(const char *path, fsdp_data_format_t format,
 
 /* ---- writing ----------------------------------------------------------------- */
 
-static fsdp_status_t
-write_whole(const char *path, const char *text, size_t length)
-{
-    char *partial = fsdp_format("%s.tmp-%ld", path, (long)getpid());
-    unlink(partial);
-    fsdp_status_t status = fsdp_file_write(partial, text, length);
-    if (status == FSDP_OK && rename(partial, path) != 0)
-        status = fsdp_error(FSDP_ERR_IO, "%s cannot be made: %s", path,
-                            strerror(errno));
-    if (status != FSDP_OK)
-        unlink(partial);
-    fsdp_free(partial);
-    return status;
-}
-
 fsdp_status_t
 fsdp_data_write_tokens(const char *path, fsdp_data_format_t format,
                        const int32_t *tokens, size_t count)
@@ -138,7 +121,8 @@ fsdp_data_write_tokens(const char *path, fsdp_data_format_t format,
         memcpy(text, begin, sizeof begin);
     for (size_t i = 0; i < count; i++)
         memcpy(text + header + i * width, &tokens[i], width);
-    fsdp_status_t status = write_whole(path, text, header + count * width);
+    fsdp_status_t status =
+        fsdp_file_replace(path, text, header + count * width);
     fsdp_free(text);
     return status;
 }

@@ -1,6 +1,6 @@
 /* PyTorch: torch/distributed/fsdp/_exec_order_utils.py. */
-#include <string.h>
 
+#include "base/grow.h"
 #include "fsdp/fsdp1_state.h"
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
@@ -8,16 +8,8 @@
 void
 fsdp_handle_list_add(fsdp_handle_list_t *list, fsdp_flat_param_handle_t *handle)
 {
-    if (list->count == list->room) {
-        list->room = list->room > 0 ? 2 * list->room : 16;
-        void *grown = fsdp_alloc(FSDP_MEM_OTHER,
-                                 (size_t)list->room * sizeof *list->handle);
-        if (list->count > 0)
-            memcpy(grown, list->handle,
-                   (size_t)list->count * sizeof *list->handle);
-        fsdp_free(list->handle);
-        list->handle = grown;
-    }
+    list->handle = fsdp_grow(FSDP_MEM_OTHER, list->handle, (size_t)list->count,
+                             &list->room, 16, sizeof *list->handle);
     list->handle[list->count++] = handle;
 }
 

@@ -91,8 +91,9 @@ typedef struct found {
     int count;
 } found_t;
 
-static bool
-is_ignored(const fsdp1_options_t *options, const fsdp_parameter_t *parameter)
+bool
+fsdp1_is_ignored(const fsdp1_options_t *options,
+                 const fsdp_parameter_t *parameter)
 {
     for (int i = 0; i < options->num_ignored_states; i++)
         if (options->ignored_states[i] == parameter)
@@ -115,7 +116,7 @@ collect_parameters(fsdp_module_t *module, const fsdp1_options_t *options,
                    found_t *found)
 {
     for (int i = 0; i < module->num_parameters; i++)
-        if (!is_ignored(options, module->parameter[i]))
+        if (!fsdp1_is_ignored(options, module->parameter[i]))
             add_once(found, module->parameter[i]);
     for (int i = 0; i < module->num_children; i++)
         if (fsdp1_state_of(module->child[i]) == NULL)

@@ -9,6 +9,9 @@
 
 /** What is wrong with the options alone. */
 fsdp_status_t fsdp1_check_options(const fsdp1_options_t *options);
+/** Is it one of ignored_states? */
+bool fsdp1_is_ignored(const fsdp1_options_t *options,
+                      const fsdp_parameter_t *parameter);
 /** Makes `module` a unit with the strategy given, whatever the options say; no
  *  policy is applied. */
 fsdp_status_t fsdp1_init_unit(fsdp_module_t *module,

@@ -11,7 +11,8 @@
 /** A list of borrowed handles that grows. */
 typedef struct fsdp_handle_list {
     fsdp_flat_param_handle_t **handle;
-    int count, room;
+    int count;
+    size_t room;
 } fsdp_handle_list_t;
 
 void fsdp_handle_list_add(fsdp_handle_list_t *list,

@@ -1,7 +1,6 @@
 #include "fsdp/fsdp_param_group.h"
 
-#include <string.h>
-
+#include "base/grow.h"
 #include "fsdp/memory.h"
 #include "fsdp/status.h"
 
@@ -200,31 +199,17 @@ fsdp_param_group_pre_forward(fsdp_param_group_t *group)
     fsdp_param_group_wait_for_unshard(group);
 }
 
-/* A list of `size`-byte items that doubles as it grows. */
-static void *
-with_room(void *list, size_t count, size_t *room, size_t size)
-{
-    if (count < *room)
-        return list;
-    *room = *room > 0 ? 2 * *room : 16;
-    void *grown = fsdp_alloc(FSDP_MEM_OTHER, *room * size);
-    if (count > 0)
-        memcpy(grown, list, count * size);
-    fsdp_free(list);
-    return grown;
-}
-
 static void
 record_post_forward(fsdp_param_group_t *group)
 {
     fsdp_comm_ctx_t *ctx = group->comm_ctx;
-    group->post_forward_indices =
-        with_room(group->post_forward_indices, group->num_indices,
-                  &group->index_room, sizeof *group->post_forward_indices);
+    group->post_forward_indices = fsdp_grow(
+        FSDP_MEM_OTHER, group->post_forward_indices, group->num_indices,
+        &group->index_room, 16, sizeof *group->post_forward_indices);
     group->post_forward_indices[group->num_indices++] = ctx->num_post_forward;
-    ctx->post_forward_order =
-        with_room(ctx->post_forward_order, ctx->num_post_forward,
-                  &ctx->post_forward_room, sizeof *ctx->post_forward_order);
+    ctx->post_forward_order = fsdp_grow(
+        FSDP_MEM_OTHER, ctx->post_forward_order, ctx->num_post_forward,
+        &ctx->post_forward_room, 16, sizeof *ctx->post_forward_order);
     ctx->post_forward_order[ctx->num_post_forward++] = group;
 }
 

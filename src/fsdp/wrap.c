@@ -111,15 +111,6 @@ wrap_module(wrapping_t *w, fsdp_module_t *module, size_t numel)
         w->status = fsdp1_init_unit(module, strategy, &options);
 }
 
-static bool
-is_ignored(const fsdp1_options_t *options, const fsdp_parameter_t *parameter)
-{
-    for (int i = 0; i < options->num_ignored_states; i++)
-        if (options->ignored_states[i] == parameter)
-            return true;
-    return false;
-}
-
 /* Elements below the module that are not ignored. */
 static size_t
 numel_of(fsdp_module_t *module, const fsdp1_options_t *options)
@@ -129,7 +120,7 @@ numel_of(fsdp_module_t *module, const fsdp1_options_t *options)
         fsdp_alloc(FSDP_MEM_OTHER, (count + 1) * sizeof *list);
     fsdp_module_parameters(module, list, count);
     for (size_t i = 0; i < count; i++)
-        if (!is_ignored(options, list[i]))
+        if (!fsdp1_is_ignored(options, list[i]))
             numel += fsdp_parameter_numel(list[i]);
     fsdp_free(list);
     return numel;

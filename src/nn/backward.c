@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "fsdp/status.h"
 #include "fsdp/tape.h"
 #include "nn/ops_internal.h"
@@ -87,15 +88,8 @@ fsdp_tape_on_passed(fsdp_tape_t *tape, fsdp_tape_fn_t fn, void *context)
 {
     if (fsdp_tape_is_recomputing(tape))
         return;
-    if (tape->num_marks == tape->mark_room) {
-        tape->mark_room = tape->mark_room > 0 ? 2 * tape->mark_room : 16;
-        fsdp_tape_mark_t *grown =
-            fsdp_alloc(FSDP_MEM_OTHER, tape->mark_room * sizeof *grown);
-        if (tape->num_marks > 0)
-            memcpy(grown, tape->mark, tape->num_marks * sizeof *grown);
-        fsdp_free(tape->mark);
-        tape->mark = grown;
-    }
+    tape->mark = fsdp_grow(FSDP_MEM_OTHER, tape->mark, tape->num_marks,
+                           &tape->mark_room, 16, sizeof *tape->mark);
     tape->mark[tape->num_marks++] =
         (fsdp_tape_mark_t){fn, context, tape->num_nodes};
 }

@@ -1,7 +1,6 @@
 #include "fsdp/tape.h"
 
-#include <string.h>
-
+#include "base/grow.h"
 #include "fsdp/status.h"
 #include "nn/tape_internal.h"
 
@@ -87,15 +86,7 @@ fsdp_tape_is_recomputing(const fsdp_tape_t *tape)
 void
 fsdp_tape_append(void ***list, size_t *count, size_t *room, void *item)
 {
-    if (*count == *room) {
-        size_t more = *room > 0 ? 2 * *room : 64;
-        void **grown = fsdp_alloc(FSDP_MEM_OTHER, more * sizeof *grown);
-        if (*count > 0)
-            memcpy(grown, *list, *count * sizeof *grown);
-        fsdp_free(*list);
-        *list = grown;
-        *room = more;
-    }
+    *list = fsdp_grow(FSDP_MEM_OTHER, *list, *count, room, 64, sizeof **list);
     (*list)[(*count)++] = item;
 }
 

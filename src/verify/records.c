@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "fsdp/memory.h"
 #include "verify/value.h"
 
@@ -12,27 +13,14 @@ typedef struct watched_call {
     struct watched_call *next;
 } watched_call_t;
 
-static void
-make_room(recorder_t *recorder)
-{
-    if (recorder->count < recorder->room)
-        return;
-    int room = recorder->room > 0 ? 2 * recorder->room : 64;
-    record_t *grown =
-        fsdp_alloc(FSDP_MEM_BASELINE, (size_t)room * sizeof *grown);
-    if (recorder->count > 0)
-        memcpy(grown, recorder->list, (size_t)recorder->count * sizeof *grown);
-    fsdp_free(recorder->list);
-    recorder->list = grown;
-    recorder->room = room;
-}
-
 void
 recorder_add(recorder_t *recorder, record_kind_t kind, const char *unit,
              int param, fsdp_dtype_t dtype, const void *data, size_t numel,
              size_t padded_numel)
 {
-    make_room(recorder);
+    recorder->list =
+        fsdp_grow(FSDP_MEM_BASELINE, recorder->list, (size_t)recorder->count,
+                  &recorder->room, 64, sizeof *recorder->list);
     size_t size = fsdp_dtype_size(dtype);
     record_t *record = &recorder->list[recorder->count++];
     *record = (record_t){

@@ -31,7 +31,8 @@ typedef struct recorder {
     uint64_t sequence;    /**< of the next event                       */
     uint64_t last_output; /**< sequence of the latest RECORD_OUTPUT    */
     record_t *list;
-    int count, room;
+    int count;
+    size_t room;
     struct watched_call *calls; /**< of this micro-batch               */
 } recorder_t;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "fsdp/memory.h"
 #include "verify/trace/internal.h"
 
@@ -50,14 +51,8 @@ trace_cannot_open(const char *path)
 static void
 add_number(trace_numbers_t *numbers, long number)
 {
-    if (numbers->count == numbers->room) {
-        numbers->room = numbers->room > 0 ? 2 * numbers->room : 64;
-        long *grown = fsdp_alloc(FSDP_MEM_OTHER, numbers->room * sizeof *grown);
-        if (numbers->count > 0)
-            memcpy(grown, numbers->list, numbers->count * sizeof *grown);
-        fsdp_free(numbers->list);
-        numbers->list = grown;
-    }
+    numbers->list = fsdp_grow(FSDP_MEM_OTHER, numbers->list, numbers->count,
+                              &numbers->room, 64, sizeof *numbers->list);
     numbers->list[numbers->count++] = number;
 }
 

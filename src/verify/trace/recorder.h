@@ -46,7 +46,8 @@ struct fsdp_trace_recorder {
     const char **order; /**< [num_units] units as they were done; borrowed   */
     int num_ordered;
     fsdp_trace_step_t *step; /**< those that were recorded                   */
-    int num_steps, room;
+    int num_steps;
+    size_t room;
     trace_writer_t *writer; /**< of this step; NULL: it is not recorded      */
     recorded_call_t *calls; /**< of this micro-batch                         */
     fsdp_comm_t *watched[RECORDER_MAX_COMMS]; /**< of the mesh; borrowed     */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "fsdp/memory.h"
 #include "fsdp/tensor.h"
 #include "verify/trace/recorder.h"
@@ -147,15 +148,8 @@ fsdp_trace_recorder_norm(fsdp_trace_recorder_t *r, double norm)
 static void
 note_step(fsdp_trace_recorder_t *r, long step, double lr)
 {
-    if (r->num_steps == r->room) {
-        r->room = r->room > 0 ? 2 * r->room : 16;
-        fsdp_trace_step_t *grown =
-            fsdp_alloc(FSDP_MEM_BASELINE, (size_t)r->room * sizeof *grown);
-        if (r->num_steps > 0)
-            memcpy(grown, r->step, (size_t)r->num_steps * sizeof *grown);
-        fsdp_free(r->step);
-        r->step = grown;
-    }
+    r->step = fsdp_grow(FSDP_MEM_BASELINE, r->step, (size_t)r->num_steps,
+                        &r->room, 16, sizeof *r->step);
     r->step[r->num_steps++] = (fsdp_trace_step_t){step, lr};
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "fsdp/memory.h"
 #include "verify/trace/writing.h"
 
@@ -62,19 +63,6 @@ trace_writer_create(const char *dir, long step, int rank,
 }
 
 /* ---- adding ------------------------------------------------------------------ */
-
-static void *
-make_room(void *list, size_t count, size_t *room, size_t size)
-{
-    if (count < *room)
-        return list;
-    *room = *room > 0 ? 2 * *room : 64;
-    void *grown = fsdp_alloc(FSDP_MEM_OTHER, *room * size);
-    if (count > 0)
-        memcpy(grown, list, count * size);
-    fsdp_free(list);
-    return grown;
-}
 
 static char *
 key_of(const trace_thing_t *thing)
@@ -159,8 +147,8 @@ trace_writer_add(trace_writer_t *writer, const trace_thing_t *thing,
         return;
     }
     trace_pool_add(&writer->keys, key, strlen(key));
-    writer->added = make_room(writer->added, writer->count, &writer->room,
-                              sizeof *writer->added);
+    writer->added = fsdp_grow(FSDP_MEM_OTHER, writer->added, writer->count,
+                              &writer->room, 64, sizeof *writer->added);
     added_t *added = &writer->added[writer->count++];
     *added = (added_t){.entry.name = key};
     describe(thing, added);
@@ -172,7 +160,8 @@ void
 trace_writer_add_collective(trace_writer_t *writer,
                             const fsdp_ledger_entry_t *entry)
 {
-    writer->ledger = make_room(writer->ledger, writer->ledger_count,
-                               &writer->ledger_room, sizeof *writer->ledger);
+    writer->ledger =
+        fsdp_grow(FSDP_MEM_OTHER, writer->ledger, writer->ledger_count,
+                  &writer->ledger_room, 64, sizeof *writer->ledger);
     writer->ledger[writer->ledger_count++] = *entry;
 }

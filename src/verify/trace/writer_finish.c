@@ -1,7 +1,6 @@
 /* Both files of a rank's step are put together. */
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,16 +80,8 @@ write_json(const trace_writer_t *writer)
 fsdp_status_t
 trace_write_text(const char *path, const fsdp_json_writer_t *json)
 {
-    char *temporary = fsdp_format("%s.tmp-%ld", path, (long)getpid());
-    fsdp_status_t status = fsdp_file_write(
-        temporary, fsdp_json_writer_text(json), fsdp_json_writer_length(json));
-    if (status == FSDP_OK && rename(temporary, path) != 0)
-        status = fsdp_error(FSDP_ERR_IO, "%s: cannot be written: %s", path,
-                            strerror(errno));
-    if (status != FSDP_OK)
-        unlink(temporary);
-    fsdp_free(temporary);
-    return status;
+    return fsdp_file_replace(path, fsdp_json_writer_text(json),
+                             fsdp_json_writer_length(json));
 }
 
 /* ---- the end --------------------------------------------------------------------- */

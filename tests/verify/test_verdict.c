@@ -2,7 +2,6 @@
  * is more is wrong at its place, and the bounds are those of the formulas. */
 /* Ranks: 1 */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "mck.h"

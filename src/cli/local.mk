@@ -6,7 +6,7 @@ plan_sim = \
     %D%/plan_memory.c \
     %D%/plan_model.c \
     %D%/plan_models.c \
-    %D%/plan_ops.c %D%/plan_ops_experts.c %D%/plan_parallel.c \
+    %D%/plan_ops.c %D%/plan_ops_experts.c %D%/plan_ops_head.c %D%/plan_parallel.c \
     %D%/plan_step.c \
     %D%/plan_tape.c
 bin_PROGRAMS += fsdp

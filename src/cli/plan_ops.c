@@ -80,48 +80,6 @@ heads_of(const plan_sim_t *sim)
     return c->tp > 1 ? heads / c->tp : heads;
 }
 
-/* ---- the head ------------------------------------------------------------ */
-
-/* Logits of 256 rows at a time and all losses; the weight, and with 16 bits the
- * weight's gradient, widened.  Each chunk's rows, and the gradients of these,
- * are widened too, and the logits rounded. */
-static void
-head_room(plan_sim_t *sim, const plan_node_t *node, bool grads)
-{
-    enum { CHUNK = 256 };
-    const plan_tensor_t *x = node->input[0];
-    int64_t size = plan_size(plan_compute_dtype(x->dtype));
-    int64_t weight = node->param[0]->numel;
-    int64_t channels = x->numel / node->rows, classes = weight / channels;
-    int64_t chunk = node->rows < CHUNK ? node->rows : CHUNK;
-    int64_t room = plan_wide(x->dtype, weight) * (grads ? 2 : 1) +
-                   chunk * classes * size + node->rows * size;
-    int64_t one = plan_wide(x->dtype, chunk * channels), rounded = 0, more;
-    if (one > 0)
-        rounded = chunk * classes * plan_size(x->dtype);
-    more = grads && one > rounded ? one : rounded;
-    plan_vocabulary_head(sim, x, node->rows, chunk, room + one + more, grads);
-}
-
-/* The gradients are made in the forward, while the logits are there; with 16
- * bits in the backward. */
-static bool
-head_is_late(const plan_node_t *node)
-{
-    fsdp_dtype_t dtype = node->input[0]->dtype;
-    return plan_compute_dtype(dtype) != dtype;
-}
-
-static void
-head_new_grads(plan_sim_t *sim, plan_node_t *node)
-{
-    const plan_tensor_t *x = node->input[0];
-    node->head_grad = plan_block_new(sim, FSDP_MEM_ACTIVATION,
-                                     x->numel * plan_size(x->dtype));
-    plan_add(sim, FSDP_MEM_UNSHARDED_GRAD,
-             node->param[0]->numel * plan_size(x->dtype));
-}
-
 /* ---- forward ------------------------------------------------------------- */
 
 static int64_t
@@ -190,10 +148,10 @@ plan_op_forward(plan_sim_t *sim, plan_node_t *node)
         plan_touch(sim, FSDP_MEM_ACTIVATION, forward_room(sim, node));
         return;
     }
-    bool grads = sim->tape->recording && !head_is_late(node);
+    bool grads = sim->tape->recording && !plan_head_is_late(node);
     if (grads)
-        head_new_grads(sim, node);
-    head_room(sim, node, grads);
+        plan_head_new_grads(sim, node);
+    plan_head_room(sim, node, grads);
 }
 
 /* ---- gradients of parameters --------------------------------------------- */
@@ -332,19 +290,6 @@ attention_backward(plan_sim_t *sim, plan_node_t *node)
         plan_set_grad(sim, node, i, grad[i]);
 }
 
-static void
-head_backward(plan_sim_t *sim, plan_node_t *node)
-{
-    if (head_is_late(node)) {
-        head_new_grads(sim, node);
-        head_room(sim, node, true);
-    }
-    plan_block_t *dx = node->head_grad;
-    node->head_grad = NULL;
-    plan_set_grad(sim, node, 0, dx);
-    plan_add_param_grad(sim, node->param[0]);
-}
-
 /* The gradient itself goes on. */
 static void
 pass(plan_sim_t *sim, plan_node_t *node)
@@ -391,7 +336,7 @@ plan_op_backward(plan_sim_t *sim, plan_node_t *node)
         attention_backward(sim, node);
         break;
     case PLAN_HEAD:
-        head_backward(sim, node);
+        plan_head_backward(sim, node);
         break;
     case PLAN_CROSS_ENTROPY: {
         plan_block_t *dx = plan_new_grad(sim, node, 0);

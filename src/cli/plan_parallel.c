@@ -139,26 +139,3 @@ plan_vocabulary_room(const plan_sim_t *sim, const plan_node_t *node,
     return tokens * (int64_t)(sizeof(size_t) + sizeof(int32_t)) +
            (backward ? node->output->numel / sim->config.tp * size : 0);
 }
-
-/* A row's maximum, sum of exponentials and target's logit, of a chunk; and at the
- * end the gradient, while the head's own room of `room` bytes is there. */
-void
-plan_vocabulary_head(plan_sim_t *sim, const plan_tensor_t *x, int64_t rows,
-                     int64_t chunk, int64_t room, bool grads)
-{
-    fsdp_dtype_t compute = plan_compute_dtype(x->dtype);
-    if (sim->config.tp <= 1) {
-        plan_touch(sim, FSDP_MEM_ACTIVATION, room);
-        return;
-    }
-    room += 3 * chunk * plan_size(compute);
-    plan_add(sim, FSDP_MEM_ACTIVATION, room);
-    for (int64_t begin = 0; begin < rows; begin += chunk) {
-        int64_t n = rows - begin < chunk ? rows - begin : chunk;
-        plan_tp_sum(sim, compute, n);
-        plan_tp_sum(sim, compute, 2 * n);
-    }
-    if (grads)
-        plan_tp_sum(sim, x->dtype, x->numel);
-    plan_drop(sim, FSDP_MEM_ACTIVATION, room);
-}

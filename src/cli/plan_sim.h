@@ -8,6 +8,7 @@
  *      plan_memory.c   bytes by category, blocks, sums over micro-batches
  *      plan_model.c    units and parameters
  *      plan_ops.c      what each operator takes and keeps
+ *      plan_ops_head.c     the head and its loss
  *      plan_ops_experts.c  those of a mixture of experts
  *      plan_parallel.c tensor parallelism
  *      plan_tape.c     the order of the backward; checkpoints
@@ -329,6 +330,16 @@ plan_block_t *plan_new_grad(plan_sim_t *sim, const plan_node_t *node, int i);
 void plan_new_param_grad(plan_sim_t *sim, const plan_param_t *param);
 void plan_add_param_grad(plan_sim_t *sim, plan_param_t *param);
 
+/* ---- plan_ops_head.c ----------------------------------------------------- */
+
+/** The gradients are made in the forward, while the logits are there; with 16
+ *  bits in the backward. */
+bool plan_head_is_late(const plan_node_t *node);
+void plan_head_new_grads(plan_sim_t *sim, plan_node_t *node);
+/** While it runs, with or without gradients. */
+void plan_head_room(plan_sim_t *sim, const plan_node_t *node, bool grads);
+void plan_head_backward(plan_sim_t *sim, plan_node_t *node);
+
 /* ---- plan_ops_experts.c -------------------------------------------------- */
 
 /** The same for PLAN_ROUTE, _DISPATCH, _GROUPED_LINEAR and _COMBINE. */
@@ -361,8 +372,6 @@ plan_tensor_t *plan_vocabulary(plan_sim_t *sim, plan_tensor_t *tokens,
                                plan_param_t *weight);
 int64_t plan_vocabulary_room(const plan_sim_t *sim, const plan_node_t *node,
                              bool backward);
-void plan_vocabulary_head(plan_sim_t *sim, const plan_tensor_t *x, int64_t rows,
-                          int64_t chunk, int64_t room, bool grads);
 
 /* ---- plan_tape.c --------------------------------------------------------- */
 

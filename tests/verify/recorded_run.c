@@ -8,12 +8,18 @@
 #include "mck.h"
 
 const variant_t variants[VARIANTS] = {
-    {FSDP_SYNC_EACH, false, 1, FSDP_DTYPE_NONE, 1},
-    {FSDP_SYNC_LAST, false, 2, FSDP_DTYPE_NONE, 1},
-    {FSDP_SYNC_LAST_ALL_REDUCE, false, 2, FSDP_DTYPE_NONE, 1},
-    {FSDP_SYNC_EACH, true, 1, FSDP_DTYPE_NONE, 1},
-    {FSDP_SYNC_EACH, false, 1, FSDP_BF16, 1},
-    {FSDP_SYNC_EACH, false, 1, FSDP_DTYPE_NONE, 2},
+    {FSDP_SYNC_EACH, false, 1, FSDP_DTYPE_NONE, 1, FSDP_ORDER_TREE, false},
+    {FSDP_SYNC_LAST, false, 2, FSDP_DTYPE_NONE, 1, FSDP_ORDER_TREE, false},
+    {FSDP_SYNC_LAST_ALL_REDUCE, false, 2, FSDP_DTYPE_NONE, 1, FSDP_ORDER_TREE,
+     false},
+    {FSDP_SYNC_EACH, true, 1, FSDP_DTYPE_NONE, 1, FSDP_ORDER_TREE, false},
+    {FSDP_SYNC_EACH, false, 1, FSDP_BF16, 1, FSDP_ORDER_TREE, false},
+    {FSDP_SYNC_EACH, false, 1, FSDP_DTYPE_NONE, 2, FSDP_ORDER_TREE, false},
+    {FSDP_SYNC_EACH, false, 1, FSDP_DTYPE_NONE, 1, FSDP_ORDER_RING, false},
+    {FSDP_SYNC_LAST, false, 2, FSDP_DTYPE_NONE, 1, FSDP_ORDER_RING, false},
+    {FSDP_SYNC_EACH, true, 1, FSDP_DTYPE_NONE, 1, FSDP_ORDER_RING, false},
+    {FSDP_SYNC_EACH, true, 1, FSDP_DTYPE_NONE, 1, FSDP_ORDER_RING, true},
+    {FSDP_SYNC_EACH, true, 2, FSDP_DTYPE_NONE, 1, FSDP_ORDER_RING, true},
 };
 
 static fsdp_mixed_precision_policy_t
@@ -32,8 +38,13 @@ shard_model(run_t *run)
     fsdp_options_t options = fsdp_options_default();
     options.mesh = run->data_mesh;
     options.mp_policy = policy_of(run->variant);
+    options.reduce_order = run->variant->order;
     fsdp1_options_t flat = fsdp1_options_default();
     flat.mesh = run->data_mesh;
+    flat.reduce_order = options.reduce_order;
+    if (run->variant->replicas > 1)
+        flat.sharding_strategy = FSDP_HYBRID_SHARD;
+    flat.use_orig_params = run->variant->aligned;
     fsdp_module_t *unit[] = {fsdp_mlp_layer(run->model, 0),
                              fsdp_mlp_layer(run->model, 1), run->model};
     for (int i = 0; i < 3; i++)
@@ -84,7 +95,7 @@ static fsdp_json_t *config;
 static void
 read_config(void)
 {
-    static const char text[] = "{\"widths\":[5,8,3],\"activation\":\"relu\"}";
+    static const char text[] = "{\"widths\":[5,6,3],\"activation\":\"relu\"}";
     ck_assert(fsdp_json_parse("config", text, sizeof text - 1, &config) ==
               FSDP_OK);
 }
@@ -112,7 +123,7 @@ run_about(const run_t *run)
                                 .norm_type = 2,
                                 .averaging = -1,
                                 .divide_factor = NAN,
-                                .reduce_order = FSDP_ORDER_TREE,
+                                .reduce_order = run->variant->order,
                                 .seed = -1};
 }
 

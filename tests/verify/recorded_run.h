@@ -9,12 +9,12 @@
 enum {
     ROWS = 4,
     IN = 5,
-    HIDDEN = 8,
+    HIDDEN = 6,
     OUT = 3,
     MICROS = 2,
     STEPS = 3,
     MOST = 64, /**< elements of a record                                     */
-    VARIANTS = 6
+    VARIANTS = 11
 };
 static const double lr = 0.125, clip = 0.0625;
 
@@ -24,6 +24,8 @@ typedef struct variant {
     int replicas; /* of an even number of ranks; else 1 */
     fsdp_dtype_t low;
     int tensor; /* the same, of ranks that share a batch */
+    fsdp_reduce_order_t order;
+    bool aligned; /* FSDP1: use_orig_params */
 } variant_t;
 
 extern const variant_t variants[VARIANTS];

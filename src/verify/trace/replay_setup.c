@@ -55,8 +55,7 @@ replay_choose_options(replayer_t *r)
     bool fsdp1 = a->api != NULL && strcmp(a->api, "fsdp1") == 0;
     bool own = r->options->dtype != FSDP_DTYPE_NONE;
     int order = a->reduce_order;
-    if (order < 0 || order == FSDP_ORDER_MPI ||
-        (order == FSDP_ORDER_RING && fsdp1))
+    if (order < 0 || order == FSDP_ORDER_MPI)
         order = order < 0 ? FSDP_ORDER_TREE : FSDP_ORDER_RANK;
     fsdp_verify_options_t o = {
         .level = FSDP_VERIFY_STEP,
@@ -126,7 +125,9 @@ list_units(replayer_t *r)
             .run = r->shapes, .is_root = true, .name = "(root)", .verifier = v};
 }
 
-/* For the order `ring`: who would get which rows. */
+/* ---- for the order `ring`: who gets which elements ------------------------------ */
+
+/* Rows, as FSDP2 has them. */
 static void
 lay_out(const replayer_t *r, verified_t *param)
 {
@@ -140,6 +141,86 @@ lay_out(const replayer_t *r, verified_t *param)
         param->layout[d].rank = d % v->shards;
     }
 }
+
+/* Ranges of a unit's parameters one after another, each beginning at a multiple of
+ * `aligned` elements, as FSDP1 has them. */
+static void
+lay_out_flat(const replayer_t *r, const char *unit, size_t aligned)
+{
+    const fsdp_verifier_t *v = &r->verifier;
+    size_t shards = (size_t)v->shards, numel = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t chunk = (numel + shards - 1) / shards, begin = 0;
+        for (int p = 0; p < v->num_params; p++) {
+            verified_t *param = &v->param[p];
+            if (strcmp(param->unit, unit) != 0)
+                continue;
+            begin = (begin + aligned - 1) / aligned * aligned;
+            for (int d = 0; d < v->size; d++) {
+                param->layout[d].kind = FSDP_LAYOUT_FLAT;
+                param->layout[d].flat_offset = begin;
+                param->layout[d].flat_chunk = chunk;
+            }
+            begin += param->numel;
+        }
+        numel = begin;
+    }
+}
+
+/* Do the ranks of the trace keep those elements of the parameter? */
+static bool
+is_kept_so(const replayer_t *r, const verified_t *param)
+{
+    const fsdp_trace_record_t *record =
+        fsdp_trace_find(r->source.trace, r->source.first_step - 1,
+                        FSDP_TRACE_PARAMETER, -1, param->run->name);
+    if (record == NULL || record->numel != param->numel)
+        return false;
+    double *values =
+        fsdp_alloc(FSDP_MEM_BASELINE, param->numel * sizeof *values);
+    int *owner = fsdp_alloc(FSDP_MEM_BASELINE, param->numel * sizeof *owner);
+    bool same = fsdp_trace_read(r->source.trace, record, values, owner, NULL) ==
+                FSDP_OK;
+    for (int d = 0; d < r->verifier.shards; d++) {
+        fsdp_run_t run = {0};
+        while (same && fsdp_layout_next_run(&param->layout[d], &run))
+            for (size_t i = 0; i < run.count; i++)
+                same &= owner[run.whole + i] % r->verifier.shards == d;
+    }
+    fsdp_free(values);
+    fsdp_free(owner);
+    return same;
+}
+
+static bool
+all_are_kept_so(const replayer_t *r)
+{
+    bool all = true;
+    for (int p = 0; p < r->verifier.num_params && all; p++)
+        all = is_kept_so(r, &r->verifier.param[p]);
+    return all;
+}
+
+/* Whether flat parameters are aligned (use_orig_params) shows in who keeps what; if
+ * neither is so, the order cannot be had, and ranks are added up as they are
+ * numbered. */
+static void
+lay_out_as_fsdp1(replayer_t *r)
+{
+    fsdp_verifier_t *v = &r->verifier;
+    const size_t aligned[] = {1, 16 / fsdp_dtype_size(r->low)};
+    if (!v->options.fsdp1 || v->options.reduce_order != FSDP_ORDER_RING)
+        return;
+    for (int k = 0; k < 2 && v->shards > 1; k++) {
+        for (int u = 0; u < v->num_units; u++)
+            lay_out_flat(r, v->unit[u].name, aligned[k]);
+        if (all_are_kept_so(r))
+            return;
+    }
+    v->options.reduce_order = FSDP_ORDER_RANK;
+}
+
+/* ---- lists ---------------------------------------------------------------------- */
 
 static void
 list_parameters(replayer_t *r)
@@ -180,6 +261,7 @@ replay_list(replayer_t *r)
     list_ranks(r);
     list_units(r);
     list_parameters(r);
+    lay_out_as_fsdp1(r);
 }
 
 /* States with which the first step begins. */

@@ -2,6 +2,7 @@
 suites += \
     %D%/test_exact_arrays \
     %D%/test_exact_sum \
+    %D%/test_grow \
     %D%/test_json \
     %D%/test_json_writer \
     %D%/test_memory \
@@ -18,6 +19,7 @@ serial = %D%/serial.c %D%/serial.h
 %C%_test_exact_arrays_SOURCES = %D%/test_exact_arrays.c %D%/bits.h $(serial)
 %C%_test_exact_sum_SOURCES = \
     %D%/test_exact_sum.c %D%/bits.h %D%/cases.h $(serial)
+%C%_test_grow_SOURCES = %D%/test_grow.c $(serial)
 %C%_test_json_SOURCES = %D%/test_json.c $(serial)
 %C%_test_json_writer_SOURCES = %D%/test_json_writer.c $(serial)
 %C%_test_memory_SOURCES = %D%/test_memory.c $(serial)

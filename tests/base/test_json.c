@@ -210,6 +210,30 @@ START_TEST(length_is_the_end)
 }
 END_TEST
 
+START_TEST(hashes_have_sixteen_digits)
+{
+    fsdp_json_t *d = parse("[\"0123456789abcdef\",\"fedcba9876543210\","
+                           "\"123456789abcdef\",\"00123456789abcdef\","
+                           "\"0123456789ABCDEF\",\"0x23456789abcdef\",12,"
+                           "null]");
+    uint64_t hash = 7;
+    ck_assert(fsdp_json_get_hash(fsdp_json_at(d, 0), &hash));
+    ck_assert(hash == 0x0123456789abcdef);
+    ck_assert(fsdp_json_get_hash(fsdp_json_at(d, 1), &hash));
+    ck_assert(hash == 0xfedcba9876543210);
+    for (size_t i = 2; i <= 8; i++) /* the last is missing */
+        ck_assert(!fsdp_json_get_hash(fsdp_json_at(d, i), &hash));
+    ck_assert(hash == 0xfedcba9876543210);
+    fsdp_json_destroy(&d);
+    fsdp_json_writer_t *w = fsdp_json_writer_create();
+    fsdp_json_open_object(w);
+    fsdp_json_put_hash(w, "h", 0x0a);
+    fsdp_json_close_object(w);
+    ck_assert_str_eq(fsdp_json_writer_text(w), "{\"h\":\"000000000000000a\"}");
+    fsdp_json_writer_destroy(&w);
+}
+END_TEST
+
 static fsdp_status_t
 parse_nested(size_t depth)
 {
@@ -246,6 +270,7 @@ main(void)
                         sizeof bad / sizeof bad[0]);
     tcase_add_test(tcase, error_tells_line_and_byte);
     tcase_add_test(tcase, length_is_the_end);
+    tcase_add_test(tcase, hashes_have_sixteen_digits);
     tcase_add_test(tcase, depth_is_limited);
     return serial_run(suite);
 }

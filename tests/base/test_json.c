@@ -212,16 +212,17 @@ END_TEST
 
 START_TEST(hashes_have_sixteen_digits)
 {
-    fsdp_json_t *d = parse("[\"0123456789abcdef\",\"fedcba9876543210\","
-                           "\"123456789abcdef\",\"00123456789abcdef\","
-                           "\"0123456789ABCDEF\",\"0x23456789abcdef\",12,"
-                           "null]");
+    fsdp_json_t *d = parse(
+        "[\"0123456789abcdef\",\"fedcba9876543210\","
+        "\"123456789abcdef\",\"00123456789abcdef\","
+        "\"0123456789abcdefg\",\"0123456789ABCDEF\",\"0x23456789abcdef\",12,"
+        "null]");
     uint64_t hash = 7;
     ck_assert(fsdp_json_get_hash(fsdp_json_at(d, 0), &hash));
     ck_assert(hash == 0x0123456789abcdef);
     ck_assert(fsdp_json_get_hash(fsdp_json_at(d, 1), &hash));
     ck_assert(hash == 0xfedcba9876543210);
-    for (size_t i = 2; i <= 8; i++) /* the last is missing */
+    for (size_t i = 2; i <= 9; i++) /* the last is missing */
         ck_assert(!fsdp_json_get_hash(fsdp_json_at(d, i), &hash));
     ck_assert(hash == 0xfedcba9876543210);
     fsdp_json_destroy(&d);

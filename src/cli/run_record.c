@@ -61,10 +61,12 @@ cli_run_check_record(const cli_options_t *o)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--record-steps %s begins after --steps %ld",
                           o->record_steps, o->steps);
-    if (o->experts > 0)
+    if (o->expert_parallel > 1)
         return fsdp_error(FSDP_ERR_USAGE,
-                          "--record and --experts: a trace has no place for a "
-                          "mixture of experts; leave one out");
+                          "--record and --expert-parallel %ld: a trace has no "
+                          "place for experts with rows of several ranks; "
+                          "leave --expert-parallel out, which trains the same",
+                          o->expert_parallel);
     if (o->grad_scaler)
         return fsdp_error(FSDP_ERR_USAGE,
                           "--record and --grad-scaler: a trace has no place "

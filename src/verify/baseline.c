@@ -31,7 +31,9 @@ pair_unit(fsdp_verifier_t *verifier, unit_t *unit)
     FSDP_CHECK(unit->base != NULL, "the task's build() makes no module \"%s\"",
                unit->run->name);
     baseline_hook_casts(unit);
-    if (verifier_watches(verifier, unit))
+    unit->base_watch.shared_out = unit->watch.shared_out;
+    unit->base_watch.recomputed = unit->watch.recomputed;
+    if (verifier->options.level == FSDP_VERIFY_PHASE)
         watch_begin(&unit->base_watch, &verifier->base_recorder_now, unit->base,
                     unit->name);
 }

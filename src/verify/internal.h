@@ -263,13 +263,21 @@ void verifier_compare_parameters(fsdp_verifier_t *verifier, const char *phase);
 /** All optimizer states. */
 void verifier_compare_states(fsdp_verifier_t *verifier);
 
-/* ---- verifier.c ----------------------------------------------------------- */
+/* ---- phases_experts.c ---------------------------------------------------- */
 
-/** Is what the unit computes held against the baseline's?  Not what experts do
- *  who live on several ranks: their rows are those of all of these ranks. */
-bool verifier_watches(const fsdp_verifier_t *verifier, const unit_t *unit);
+/** Compares what experts who live on several ranks have recorded.
+ *  \param at  [W], how far the records of that kind of each rank's baseline are
+ *             read; on rank 0 only.  Collective. */
+void verifier_compare_experts(fsdp_verifier_t *verifier, const record_t *record,
+                              int *at);
 
 /* ---- phases.c: collective ------------------------------------------------ */
+
+/** The next record of that kind after the `*at`-th; NULL: there is none. */
+const record_t *verifier_next_record(const recorder_t *recorder,
+                                     record_kind_t kind, int *at);
+/** Where a recorded activation is; the caller adds micro-batch and rank. */
+place_t verifier_place_of(const record_t *record);
 
 /** Compares what one micro-batch recorded. */
 void verifier_compare_records(fsdp_verifier_t *verifier);

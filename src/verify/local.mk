@@ -32,7 +32,7 @@ libfsdp_la_SOURCES += \
     %D%/mean_loss.c \
     %D%/micro_batches.c \
     %D%/parts.c \
-    %D%/phases.c \
+    %D%/phases.c %D%/phases_experts.c \
     %D%/records.c \
     %D%/records.h \
     %D%/steps.c \

@@ -106,7 +106,7 @@ hash_of(const recorder_t *recorder)
     for (int i = 0; i < recorder->count; i++) {
         const record_t *r = &recorder->list[i];
         uint64_t word[4] = {(uint64_t)r->kind, r->sequence, (uint64_t)r->param,
-                            r->numel};
+                            r->rows != NULL ? r->num_rows : r->numel};
         for (int k = 0; k < 4; k++)
             hash = (hash ^ word[k]) * 1099511628211u;
     }
@@ -128,9 +128,8 @@ check_alike(fsdp_verifier_t *verifier)
                verifier->step);
 }
 
-/* The next record of that kind after the `*at`-th. */
-static const record_t *
-next_of_kind(const recorder_t *recorder, record_kind_t kind, int *at)
+const record_t *
+verifier_next_record(const recorder_t *recorder, record_kind_t kind, int *at)
 {
     while (*at < recorder->count) {
         const record_t *record = &recorder->list[(*at)++];
@@ -138,6 +137,17 @@ next_of_kind(const recorder_t *recorder, record_kind_t kind, int *at)
             return record;
     }
     return NULL;
+}
+
+place_t
+verifier_place_of(const record_t *record)
+{
+    return (place_t){
+        .phase =
+            record->kind == RECORD_OUTPUT ? "unit output" : "input gradient",
+        .unit = record->unit,
+        .key = 2 * record->sequence,
+    };
 }
 
 /* Which of the ranks that share a batch it is. */
@@ -187,18 +197,13 @@ compare_activation(fsdp_verifier_t *verifier, const record_t *record,
     int d = verifier->dp_rank[r];
     int from = *at;
     const record_t *base =
-        next_of_kind(&verifier->base_recorder[d], record->kind, &from);
+        verifier_next_record(&verifier->base_recorder[d], record->kind, &from);
     FSDP_CHECK(base != NULL && base->unit == record->unit && fits(record, base),
                "unit %s ran otherwise in the baseline than on rank %d",
                record->unit, r);
-    place_t place = {
-        .phase =
-            record->kind == RECORD_OUTPUT ? "unit output" : "input gradient",
-        .unit = record->unit,
-        .micro = verifier_micro(verifier, r, verifier->micro),
-        .rank = r,
-        .key = 2 * record->sequence,
-    };
+    place_t place = verifier_place_of(record);
+    place.micro = verifier_micro(verifier, r, verifier->micro);
+    place.rank = r;
     size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
     if (record->dtype == base->dtype)
         compare_columns(verifier, place, record, all + (size_t)r * bytes, base,
@@ -233,6 +238,11 @@ compare_record(fsdp_verifier_t *verifier, const record_t *record, int *at)
     size_t bytes = record->numel * fsdp_dtype_size(record->dtype);
     size_t size = (size_t)verifier->size;
     char *all = NULL;
+    if (record->rows != NULL) {
+        verifier_compare_experts(verifier, record,
+                                 &at[(size_t)record->kind * size]);
+        return;
+    }
     if (verifier->rank == 0)
         all = fsdp_alloc(FSDP_MEM_BASELINE, size * bytes);
     fsdp_gather(verifier->comm, record->unit, record->dtype, record->data, all,
@@ -253,9 +263,9 @@ check_all_read(const fsdp_verifier_t *verifier, const int *at)
     for (int r = 0; r < verifier->size; r++)
         for (int kind = 0; kind < RECORD_REDUCED; kind++) {
             int from = at[kind * verifier->size + r];
-            const record_t *left =
-                next_of_kind(&verifier->base_recorder[verifier->dp_rank[r]],
-                             (record_kind_t)kind, &from);
+            const record_t *left = verifier_next_record(
+                &verifier->base_recorder[verifier->dp_rank[r]],
+                (record_kind_t)kind, &from);
             FSDP_CHECK(left == NULL,
                        "rank %d did not run unit %s as often as "
                        "the baseline",

@@ -4,12 +4,16 @@
 
 #include "base/grow.h"
 #include "fsdp/memory.h"
+#include "fsdp/status.h"
 #include "verify/value.h"
 
 /* One call of a hooked module, whose input gradients are to come. */
 typedef struct watched_call {
     watch_t *watch;
     fsdp_values_t inputs;
+    int32_t
+        *rows; /* of each source and expert, [num_rows]; NULL: not experts */
+    size_t num_rows;
     struct watched_call *next;
 } watched_call_t;
 
@@ -41,11 +45,15 @@ recorder_add(recorder_t *recorder, record_kind_t kind, const char *unit,
 void
 recorder_clear(recorder_t *recorder)
 {
-    while (recorder->count > 0)
-        fsdp_free(recorder->list[--recorder->count].data);
+    while (recorder->count > 0) {
+        record_t *last = &recorder->list[--recorder->count];
+        fsdp_free(last->data);
+        fsdp_free(last->rows);
+    }
     while (recorder->calls != NULL) {
         watched_call_t *call = recorder->calls;
         recorder->calls = call->next;
+        fsdp_free(call->rows);
         fsdp_free(call);
     }
     recorder->sequence = recorder->last_output = 0;
@@ -61,18 +69,43 @@ recorder_destroy(recorder_t *recorder)
 
 /* ---- hooks -------------------------------------------------------------- */
 
+static int32_t *
+copied(const int32_t *rows, size_t n)
+{
+    int32_t *copy = fsdp_alloc(FSDP_MEM_BASELINE, n * sizeof *copy);
+    memcpy(copy, rows, n * sizeof *copy);
+    return copy;
+}
+
+/* The counts may be gone when the gradients come. */
 static void
-add_tensor(recorder_t *recorder, record_kind_t kind, const char *unit,
+keep_rows(watched_call_t *call, fsdp_values_t inputs)
+{
+    if (!call->watch->shared_out)
+        return;
+    const fsdp_tensor_t *counts = inputs.tensor[1];
+    FSDP_CHECK(inputs.count == 2 && counts->dtype == FSDP_INT32,
+               "unit %s has no counts of rows", call->watch->unit);
+    call->num_rows = fsdp_tensor_numel(counts);
+    call->rows = copied(counts->data, call->num_rows);
+}
+
+static void
+add_tensor(recorder_t *recorder, record_kind_t kind, const watched_call_t *call,
            const fsdp_tensor_t *tensor)
 {
     if (!value_is_floating(tensor->dtype))
         return;
     size_t numel = fsdp_tensor_numel(tensor);
-    recorder_add(recorder, kind, unit, -1, tensor->dtype, tensor->data, numel,
-                 numel);
+    recorder_add(recorder, kind, call->watch->unit, -1, tensor->dtype,
+                 tensor->data, numel, numel);
+    record_t *record = &recorder->list[recorder->count - 1];
     if (tensor->ndim > 0)
-        recorder->list[recorder->count - 1].columns =
-            tensor->shape[tensor->ndim - 1];
+        record->columns = tensor->shape[tensor->ndim - 1];
+    if (call->rows != NULL) {
+        record->rows = copied(call->rows, call->num_rows);
+        record->num_rows = call->num_rows;
+    }
 }
 
 static void
@@ -87,7 +120,7 @@ record_input_grads(void *context, fsdp_tape_t *tape)
         const fsdp_tensor_t *grad =
             fsdp_tape_grad(tape, call->inputs.tensor[i]);
         if (grad != NULL)
-            add_tensor(recorder, RECORD_INPUT_GRAD, call->watch->unit, grad);
+            add_tensor(recorder, RECORD_INPUT_GRAD, call, grad);
     }
     fsdp_memory_override(former);
 }
@@ -101,14 +134,17 @@ watch_inputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
     (void)module;
     watch_t *watch = context;
     recorder_t *recorder = *watch->recorder;
-    if (!recorder->on)
+    if (!recorder->on || fsdp_tape_is_recomputing(tape))
         return inputs;
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
     watched_call_t *call = fsdp_alloc(FSDP_MEM_BASELINE, sizeof *call);
     *call = (watched_call_t){.watch = watch, .next = recorder->calls};
     recorder->calls = call;
+    keep_rows(call, inputs);
     call->inputs =
-        fsdp_tape_after_grads(tape, inputs, record_input_grads, call);
+        watch->recomputed
+            ? inputs
+            : fsdp_tape_after_grads(tape, inputs, record_input_grads, call);
     fsdp_memory_override(former);
     return call->inputs;
 }
@@ -117,14 +153,17 @@ static fsdp_values_t
 watch_outputs(void *context, fsdp_module_t *module, fsdp_tape_t *tape,
               fsdp_values_t outputs)
 {
-    (void)module, (void)tape;
+    (void)module;
     watch_t *watch = context;
     recorder_t *recorder = *watch->recorder;
-    if (!recorder->on)
+    if (!recorder->on || fsdp_tape_is_recomputing(tape))
         return outputs;
     fsdp_memory_category_t former = fsdp_memory_override(FSDP_MEM_BASELINE);
+    const watched_call_t *call = recorder->calls;
+    while (call->watch != watch)
+        call = call->next;
     for (int i = 0; i < outputs.count; i++)
-        add_tensor(recorder, RECORD_OUTPUT, watch->unit, outputs.tensor[i]);
+        add_tensor(recorder, RECORD_OUTPUT, call, outputs.tensor[i]);
     fsdp_memory_override(former);
     return outputs;
 }
@@ -133,7 +172,9 @@ void
 watch_begin(watch_t *watch, recorder_t **recorder, fsdp_module_t *module,
             const char *unit)
 {
-    *watch = (watch_t){recorder, module, unit};
+    watch->recorder = recorder;
+    watch->module = module;
+    watch->unit = unit;
     fsdp_module_hooks_t hooks = {
         .context = watch,
         .pre_forward = watch_inputs,

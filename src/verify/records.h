@@ -24,6 +24,9 @@ typedef struct record {
     size_t numel;
     size_t columns; /**< of an activation: its last dimension   */
     void *data;     /**< owned                                      */
+    int32_t *rows;  /**< of experts that ranks share out: how many of
+                         each source and expert, [num_rows]; owned  */
+    size_t num_rows;
 } record_t;
 
 typedef struct recorder {
@@ -41,9 +44,12 @@ typedef struct watch {
     recorder_t **recorder; /**< where to; borrowed                     */
     fsdp_module_t *module; /**< borrowed                               */
     const char *unit;      /**< borrowed                               */
+    bool shared_out; /**< experts: the second input counts their rows  */
+    bool recomputed; /**< within a checkpoint: outputs only, once      */
 } watch_t;
 
-/** Hooks the module; `watch` must stay where it is. */
+/** Hooks the module; `watch` must stay where it is.  The flags are the caller's to
+ *  set. */
 void watch_begin(watch_t *watch, recorder_t **recorder, fsdp_module_t *module,
                  const char *unit);
 void watch_end(watch_t *watch);

@@ -1,5 +1,7 @@
 /* Its life: create, steps, end. */
 
+#include <string.h>
+
 #include "fsdp/memory.h"
 #include "verify/internal.h"
 #include "verify/value.h"
@@ -82,14 +84,35 @@ list_units(fsdp_verifier_t *verifier)
     fsdp_free(list);
 }
 
-bool
-verifier_watches(const fsdp_verifier_t *verifier, const unit_t *unit)
+/* Has it experts who live on several ranks?  Their rows are then those of all of
+ * these ranks. */
+static bool
+shares_out(const fsdp_verifier_t *verifier, const unit_t *unit)
 {
     for (int p = 0; p < unit->run->num_parameters; p++)
         if (unit->run->parameter[p]->num_parts > 1 &&
             expert_ranks(verifier) > 1)
-            return false;
-    return verifier->options.level == FSDP_VERIFY_PHASE;
+            return true;
+    return false;
+}
+
+/* Is it part of a module that the backward runs again? */
+static bool
+is_recomputed(const fsdp_verifier_t *verifier, const fsdp_module_t *module)
+{
+    fsdp_module_t *model = verifier->options.model;
+    size_t count = fsdp_module_modules(model, NULL, 0);
+    fsdp_module_t **list = fsdp_alloc(FSDP_MEM_BASELINE, count * sizeof *list);
+    bool found = false;
+    fsdp_module_modules(model, list, count);
+    for (size_t i = 0; i < count; i++) {
+        size_t n = strlen(list[i]->name);
+        found |= list[i]->recomputed != NULL && list[i] != module &&
+                 strncmp(list[i]->name, module->name, n) == 0 &&
+                 (n == 0 || module->name[n] == '.');
+    }
+    fsdp_free(list);
+    return found;
 }
 
 static void
@@ -101,10 +124,13 @@ watch_units(fsdp_verifier_t *verifier)
         .reduced = verifier_on_reduced,
     };
     verifier->recorder_now = &verifier->recorder;
-    for (int u = 0; u < verifier->num_units; u++)
-        if (verifier_watches(verifier, &verifier->unit[u]))
-            watch_begin(&verifier->unit[u].watch, &verifier->recorder_now,
-                        verifier->unit[u].run, verifier->unit[u].name);
+    for (int u = 0; u < verifier->num_units; u++) {
+        unit_t *unit = &verifier->unit[u];
+        unit->watch.shared_out = shares_out(verifier, unit);
+        unit->watch.recomputed = is_recomputed(verifier, unit->run);
+        watch_begin(&unit->watch, &verifier->recorder_now, unit->run,
+                    unit->name);
+    }
     fsdp_add_observer(&observer);
 }
 
@@ -170,8 +196,7 @@ stop_watching(fsdp_verifier_t *verifier)
 {
     fsdp_remove_observer(verifier);
     for (int u = 0; u < verifier->num_units; u++)
-        if (verifier_watches(verifier, &verifier->unit[u]))
-            watch_end(&verifier->unit[u].watch);
+        watch_end(&verifier->unit[u].watch);
 }
 
 void

@@ -265,7 +265,8 @@ bad '--expert-parallel 4|2 ranks' $moe --mesh 2x2 --expert-parallel 4
 bad '--experts|--tp' $moe --tp 2
 bad '--expert-parallel|--api fsdp2' $moe --expert-parallel 2 --api fsdp1
 bad '--expert-parallel|--api fsdp2' $moe --expert-parallel 2 --strategy ddp
-bad '--record|--experts' $moe --record "$tmp/trace"
+bad '--record|--expert-parallel 2|leave --expert-parallel out' $moe \
+    --expert-parallel 2 --record "$tmp/trace"
 bad '--save|experts|file' $moe --save "$tmp/folder/"
 bad '--reshard-after-forward 2|experts' $moe --expert-parallel 2 \
     --reshard-after-forward 2

@@ -41,6 +41,14 @@ verified 2 6 --verify phase --activation-checkpointing --experts-per-token 1
 verified 2 4 --verify phase --api fsdp1
 verified 2 4 --verify phase --strategy zero2
 
+# A token's second expert has one row more in each of L blocks and S steps, whose
+# C values are compared on their way forward and on their way back.
+verified 4 4 --expert-parallel 2 --verify phase --experts-per-token 1
+one=$(member verified)
+verified 4 4 --expert-parallel 2 --verify phase --experts-per-token 2
+[ $(($(member verified) - one)) = $((2 * 2 * 2 * 12 * 16 * 8)) ] ||
+    complain "$one values with one expert a token, now $(member verified)"
+
 # The number of ranks does not show, nor do those that share experts out.
 for places in '1 1' '2 2' '4 2'; do
     set -- $places
@@ -48,6 +56,20 @@ for places in '1 1' '2 2' '4 2'; do
         --expert-parallel $2 --save "$tmp/moe-$1-$2"
     ends_with 0
     cmp "$tmp/moe-1-1" "$tmp/moe-$1-$2" || complain 'another file'
+done
+
+# Recorded on all ranks alike; a trace runs again, on another number of them.
+for n in 1 2; do
+    fsdp $n train $gpt2 --steps 2 --batch-size 4 --experts 4 \
+        --router-aux-loss 0.01 --record "$tmp/trace-$n"
+    ends_with 0
+done
+fsdp 2 train --replay "$tmp/trace-1" --record "$tmp/again"
+ends_with 0
+for ours in trace-2 again; do
+    fsdp 1 compare "$tmp/$ours" "$tmp/trace-1"
+    ends_with 0
+    says '^verdict: '
 done
 
 # A file starts another run, and is a model to write with.

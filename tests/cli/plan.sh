@@ -117,25 +117,26 @@ compare 2 $gpt2 $batch --api fsdp1 --sharding-strategy SHARD_GRAD_OP \
 compare 4 $gpt2 $batch --api fsdp1 --sharding-strategy HYBRID_SHARD \
     --mesh 2x2 --param-dtype bfloat16 --backward-prefetch-policy NONE
 compare 2 $gpt2 $batch --offload "$tmp" --optimizer adamw
-compare 2 $gpt2 $batch --tp 2
-compare 4 $gpt2 $batch --tp 2 --untied --dropout 0.1 --param-dtype bfloat16 \
+less="--layers 2 --batch-size 12 --micro-batch-size 1 --eval-batches 4"
+compare 2 $gpt2 $less --tp 2
+compare 4 $gpt2 $less --tp 2 --untied --dropout 0.1 --param-dtype bfloat16 \
     --gradient-sync last
-compare 4 $llama $batch --tp 2 --tied --activation-checkpointing
+compare 4 $llama $less --tp 2 --tied --activation-checkpointing
 compare 4 $mlp $batch --tp 4 --hidden 256,512,128
-compare 2 $gpt2 $batch --experts 5 --dropout 0.1 --router-aux-loss 0.01
-compare 4 $gpt2 $batch --experts 6 --experts-per-token 3 --mesh 2x2 \
+compare 2 $gpt2 $less --experts 5 --dropout 0.1 --router-aux-loss 0.01
+compare 4 $gpt2 $less --experts 6 --experts-per-token 3 --mesh 2x2 \
     --activation-checkpointing --param-dtype bfloat16
-compare 3 $gpt2 $batch --experts 4 --strategy zero2
-compare 2 $gpt2 $batch --experts 4 --expert-parallel 2
-compare 4 $gpt2 $batch --experts 6 --expert-parallel 2 --gradient-sync last \
+compare 3 $gpt2 $less --experts 4 --strategy zero2
+compare 2 $gpt2 $less --experts 4 --expert-parallel 2
+compare 4 $gpt2 $less --experts 6 --expert-parallel 2 --gradient-sync last \
     --param-dtype bfloat16 --reduce-dtype float32
-compare 4 $gpt2 $batch --experts 4 --expert-parallel 2 --mesh 2x2 \
+compare 4 $gpt2 $less --experts 4 --expert-parallel 2 --mesh 2x2 \
     --reshard-after-forward false --backward-prefetch 2
-compare 3 $gpt2 $batch --experts 3 --expert-parallel 3 --experts-per-token 1
+compare 3 $gpt2 $less --experts 3 --expert-parallel 3 --experts-per-token 1
 # Each token goes to all experts: rows are dealt evenly.
 even=yes
-compare 4 $gpt2 $batch --experts 4 --expert-parallel 2 --experts-per-token 4
-compare 3 $gpt2 $batch --experts 3 --expert-parallel 3 --experts-per-token 3 \
+compare 4 $gpt2 $less --experts 4 --expert-parallel 2 --experts-per-token 4
+compare 3 $gpt2 $less --experts 3 --expert-parallel 3 --experts-per-token 3 \
     --param-dtype bfloat16
 even=
 for strategy in ddp zero1 zero2 zero3; do
